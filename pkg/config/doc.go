@@ -1,0 +1,2 @@
+// Package config loads the one YAML file of all roles.
+package config

@@ -1,0 +1,74 @@
+package event
+
+// LogType is the type of a log event, as in the subject loop.log.<type>.
+type LogType string
+
+// Level says who should care: info is the normal course, warn means that
+// somebody may have to look, error that work is lost or stuck.
+type Level string
+
+// Levels.
+const (
+	Info  Level = "info"
+	Warn  Level = "warn"
+	Error Level = "error"
+)
+
+// The log types. Catalogue describes each.
+const (
+	ControlApplied    LogType = "control.applied"
+	DispatchDead      LogType = "dispatch.dead"
+	DispatchDropped   LogType = "dispatch.dropped"
+	DispatchFailed    LogType = "dispatch.failed"
+	DispatchStarted   LogType = "dispatch.started"
+	DispatchSucceeded LogType = "dispatch.succeeded"
+	DispatchWaiting   LogType = "dispatch.waiting"
+	DispatchWithheld  LogType = "dispatch.withheld"
+	LeaseLost         LogType = "lease.lost"
+	LeaseTaken        LogType = "lease.taken"
+	LinkRecorded      LogType = "link.recorded"
+	OwnerChanged      LogType = "owner.changed"
+	RoutingDropped    LogType = "routing.dropped"
+	RoutingRouted     LogType = "routing.routed"
+	SessionAdopted    LogType = "session.adopted"
+	SessionAutoclosed LogType = "session.autoclosed"
+	SessionDied       LogType = "session.died"
+	SessionEnded      LogType = "session.harness_terminated"
+	SessionRespawned  LogType = "session.respawned"
+	SessionRetained   LogType = "session.retained"
+	SessionSpawned    LogType = "session.spawned"
+	WebhookReceived   LogType = "webhook.received"
+	WebhookRejected   LogType = "webhook.rejected"
+	WorkerStarted     LogType = "worker.started"
+	WorkerStopped     LogType = "worker.stopped"
+)
+
+// Catalogue lists every log type with what it means. A test says that each is
+// emitted somewhere and that nothing else is.
+var Catalogue = map[LogType]string{
+	ControlApplied:    "a close, pause, resume, stop or retry changed what the item wants",
+	DispatchDead:      "an event was given up; it is kept as a dead letter",
+	DispatchDropped:   "an event ended without a prompt, for the reason given",
+	DispatchFailed:    "a try to deliver an event failed and is charged to its budget",
+	DispatchStarted:   "a try to deliver an event began",
+	DispatchSucceeded: "an event reached the agent",
+	DispatchWaiting:   "an item waits for a worker with room or with its harness",
+	DispatchWithheld:  "an event waits, uncharged, for the reason given",
+	LeaseLost:         "the worker could not renew its lease and let go of everything",
+	LeaseTaken:        "the worker holds its lease",
+	LinkRecorded:      "a pull request or commit now belongs to a work item",
+	OwnerChanged:      "a worker became or ceased to be the owner of an item",
+	RoutingDropped:    "an event was not published, for the reason given",
+	RoutingRouted:     "an event was published to its work item",
+	SessionAdopted:    "a running session was taken over without a respawn",
+	SessionAutoclosed: "the forge closed the item and its session ends",
+	SessionDied:       "an agent's process was found ended",
+	SessionEnded:      "an agent's process tree was ended by us",
+	SessionRespawned:  "a dead session was started again with the event that found it dead",
+	SessionRetained:   "the screen of an ended session is kept readable",
+	SessionSpawned:    "a session was started",
+	WebhookReceived:   "a request passed its signature check",
+	WebhookRejected:   "a request was refused, for the reason given",
+	WorkerStarted:     "a worker began to take work",
+	WorkerStopped:     "a worker stopped taking work",
+}
