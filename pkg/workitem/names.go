@@ -29,12 +29,12 @@ func (r Ref) Key() string {
 	return r.hostToken() + "." + Escape(r.Owner) + "." + Escape(r.Repo) + "." + Escape(r.Number)
 }
 
-// hostToken carries the provider too, unless it is GitHub.
+// hostToken carries the provider too, unless it is GitHub. A "/" is in neither.
 func (r Ref) hostToken() string {
 	if r.Provider == GitHub {
 		return Escape(r.Host)
 	}
-	return Escape(r.Provider + ":" + r.Host)
+	return Escape(r.Provider + "/" + r.Host)
 }
 
 // EventsSubject is where the item's events are published.
@@ -66,7 +66,8 @@ func bounded(name string, limit int, r Ref) string {
 	if len(name) <= limit {
 		return name
 	}
-	sum := "=" + hash(r, 16) // no escape is followed by 16 hex digits of lower case
+	// An uncut name ends in ".<number>" or "_<number>", which "=" cannot be in.
+	sum := "=" + hash(r, 16)
 	return name[:limit-len(sum)] + sum
 }
 
@@ -125,7 +126,7 @@ func Unescape(s string) (string, bool) {
 			return "", false
 		}
 		v, err := hex.DecodeString(s[i+1 : i+3])
-		if err != nil {
+		if err != nil || plain(v[0]) {
 			return "", false
 		}
 		b.WriteByte(v[0])
@@ -134,8 +135,14 @@ func Unescape(s string) (string, bool) {
 	return b.String(), true
 }
 
-// ParseKey is the inverse of Key.
-func ParseKey(key string) (Ref, error) { return parseTokens(strings.Split(key, "."), key) }
+// ParseKey is the inverse of Key: it refuses every key that Key does not make.
+func ParseKey(key string) (Ref, error) {
+	r, err := parseTokens(strings.Split(key, "."), key)
+	if err == nil && r.Key() != key {
+		return Ref{}, fmt.Errorf("%w: key %q is written %q", ErrInvalid, clip(key), r.Key())
+	}
+	return r, err
+}
 
 // ParseSubject reads the item out of an events, control or dead-letter subject.
 func ParseSubject(subject string) (Ref, error) {
@@ -144,34 +151,40 @@ func ParseSubject(subject string) (Ref, error) {
 			return ParseKey(key)
 		}
 	}
-	return Ref{}, fmt.Errorf("%w: subject %q", ErrInvalid, subject)
+	return Ref{}, fmt.Errorf("%w: subject %q", ErrInvalid, clip(subject))
 }
 
 // ParseLaneName is the inverse of LaneName for names that were not cut.
 func ParseLaneName(name string) (Ref, error) {
 	body, ok := strings.CutPrefix(name, lanePrefix)
 	if !ok {
-		return Ref{}, fmt.Errorf("%w: consumer %q is no lane", ErrInvalid, name)
+		return Ref{}, fmt.Errorf("%w: consumer %q is no lane", ErrInvalid, clip(name))
 	}
-	return parseTokens(strings.Split(body, "_"), name)
+	toks := strings.Split(body, "_")
+	for i, t := range toks {
+		toks[i] = strings.ReplaceAll(t, "=5F", "_")
+	}
+	r, err := parseTokens(toks, name)
+	if err == nil && r.LaneName() != name {
+		return Ref{}, fmt.Errorf("%w: lane %q is written %q", ErrInvalid, clip(name), r.LaneName())
+	}
+	return r, err
 }
 
 func parseTokens(toks []string, whole string) (Ref, error) {
 	if len(toks) != 4 {
-		return Ref{}, fmt.Errorf("%w: %q has %d tokens, want 4", ErrInvalid, whole, len(toks))
+		return Ref{}, fmt.Errorf("%w: %q has %d tokens, want 4", ErrInvalid, clip(whole), len(toks))
 	}
 	plain := make([]string, 4)
 	for i, t := range toks {
 		s, ok := Unescape(t)
 		if !ok {
-			return Ref{}, fmt.Errorf("%w: token %q of %q", ErrInvalid, t, whole)
+			return Ref{}, fmt.Errorf("%w: token %q of %q", ErrInvalid, clip(t), clip(whole))
 		}
 		plain[i] = s
 	}
 	provider, host := GitHub, plain[0]
-	// A GitHub host may carry a port; another provider's name is never
-	// followed by digits alone.
-	if p, h, ok := strings.Cut(plain[0], ":"); ok && strings.ContainsFunc(h, func(c rune) bool { return c < '0' || c > '9' }) {
+	if p, h, ok := strings.Cut(plain[0], "/"); ok {
 		provider, host = p, h
 	}
 	return New(provider, host, plain[1], plain[2], plain[3])

@@ -3,6 +3,8 @@ package workitem
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -40,35 +42,55 @@ type Ref struct {
 }
 
 // New returns the case-folded Ref of the given parts. It refuses empty parts,
-// invalid UTF-8, control characters and white space, and parts over 255 bytes.
+// parts over 255 bytes, invalid UTF-8, control characters, white space and
+// invisible characters, and hosts that are no host name (with a port perhaps;
+// international names in their ASCII form).
 func New(provider, host, owner, repo, number string) (Ref, error) {
-	r := Ref{
-		Provider: strings.ToLower(provider),
-		Host:     strings.ToLower(host),
-		Owner:    strings.ToLower(owner),
-		Repo:     strings.ToLower(repo),
-		Number:   strings.ToLower(number),
+	parts := [...]struct {
+		name, value, forbidden string
+	}{
+		{"provider", provider, ""},
+		{"host", host, ""},
+		{"owner", owner, ":#"},
+		{"repository", repo, "/#"},
+		{"number", number, ""},
 	}
-	for _, p := range []struct{ name, value, forbidden string }{
-		{"provider", r.Provider, ":/#"},
-		{"host", r.Host, "/#"},
-		{"owner", r.Owner, ":#"},
-		{"repository", r.Repo, "/#"},
-		{"number", r.Number, "/#:"},
-	} {
+	for i := range parts {
+		p := &parts[i]
+		// Lowering turns every invalid byte into one and the same character,
+		// so it comes after this check.
+		if !utf8.ValidString(p.value) {
+			return Ref{}, fmt.Errorf("%w: %s %q: is not valid UTF-8", ErrInvalid, p.name, clip(p.value))
+		}
+		p.value = strings.ToLower(p.value)
 		if err := checkPart(p.value, p.forbidden); err != nil {
-			return Ref{}, fmt.Errorf("%w: %s %q: %w", ErrInvalid, p.name, p.value, err)
+			return Ref{}, fmt.Errorf("%w: %s %q: %w", ErrInvalid, p.name, clip(p.value), err)
 		}
 	}
+	r := Ref{Provider: parts[0].value, Host: parts[1].value, Owner: parts[2].value, Repo: parts[3].value, Number: parts[4].value}
 	for seg := range strings.SplitSeq(r.Owner, "/") {
 		if seg == "" {
 			return Ref{}, fmt.Errorf("%w: owner %q has an empty group", ErrInvalid, r.Owner)
 		}
 	}
-	if !validNumber(r.Number) {
-		return Ref{}, fmt.Errorf("%w: number %q must be digits without a leading zero, with at most one letter before them", ErrInvalid, r.Number)
+	switch {
+	case !validProvider(r.Provider):
+		return Ref{}, fmt.Errorf("%w: provider %q must be a word of letters and digits", ErrInvalid, r.Provider)
+	case !validHost(r.Host):
+		return Ref{}, fmt.Errorf("%w: %q is no host name", ErrInvalid, r.Host)
+	case !validNumber(r.Number, r.Provider != GitHub):
+		return Ref{}, fmt.Errorf("%w: number %q must be digits without a leading zero", ErrInvalid, r.Number)
 	}
 	return r, nil
+}
+
+// clip keeps an error message short whatever was passed in.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "..."
 }
 
 func checkPart(s, forbidden string) error {
@@ -77,8 +99,6 @@ func checkPart(s, forbidden string) error {
 		return errors.New("is empty")
 	case len(s) > maxPart:
 		return fmt.Errorf("is longer than %d bytes", maxPart)
-	case !utf8.ValidString(s):
-		return errors.New("is not valid UTF-8")
 	case strings.ContainsAny(s, forbidden):
 		return fmt.Errorf("may not contain any of %q", forbidden)
 	case strings.ToLower(s) != s:
@@ -92,8 +112,56 @@ func checkPart(s, forbidden string) error {
 	return nil
 }
 
-func validNumber(s string) bool {
-	if s[0] >= 'a' && s[0] <= 'z' {
+// validProvider keeps ":" and "/" out, which separate it from the host in
+// printed references and keys.
+func validProvider(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// validHost accepts a host name or bracketed IPv6 address with an optional
+// port. A name of digits alone is refused: "localhost:3000/..." would read as
+// a provider and a host.
+func validHost(s string) bool {
+	if rest, ok := strings.CutPrefix(s, "["); ok {
+		addr, tail, closed := strings.Cut(rest, "]")
+		a, err := netip.ParseAddr(addr)
+		if !closed || err != nil || !a.Is6() || a.Zone() != "" {
+			return false
+		}
+		port, ok := strings.CutPrefix(tail, ":")
+		return tail == "" || ok && validPort(port)
+	}
+	host, port, hasPort := strings.Cut(s, ":")
+	if hasPort && !validPort(port) {
+		return false
+	}
+	if host == "" || !alphanumeric(host[0]) || !alphanumeric(host[len(host)-1]) || strings.Contains(host, "..") {
+		return false
+	}
+	for i := range len(host) {
+		if c := host[i]; !alphanumeric(c) && c != '.' && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return strings.Trim(host, "0123456789") != ""
+}
+
+func validPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0 && s[0] != '0'
+}
+
+func alphanumeric(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+
+// validNumber accepts digits, after one letter where the forge counts issues
+// and merge requests apart.
+func validNumber(s string, letter bool) bool {
+	if letter && s[0] >= 'a' && s[0] <= 'z' {
 		s = s[1:]
 	}
 	if s == "" || len(s) > 18 || s[0] == '0' {
@@ -112,12 +180,14 @@ func (r Ref) Zero() bool { return r == Ref{} }
 
 // String prints r as people write it: github:octo/hello#42, with the host in
 // front of the owner unless it is github.com.
+//
+// A nested owner keeps the host too: it would read as one.
 func (r Ref) String() string {
 	if r.Zero() {
 		return ""
 	}
 	host := r.Host + "/"
-	if r.Provider == GitHub && r.Host == gitHubHost {
+	if r.Provider == GitHub && r.Host == gitHubHost && !strings.Contains(r.Owner, "/") {
 		host = ""
 	}
 	return r.Provider + ":" + host + r.Owner + "/" + r.Repo + "#" + r.Number
