@@ -20,10 +20,10 @@ const (
 	// MaxPayload is the message size limit of the servers of the product.
 	MaxPayload = 8 << 20
 
-	// Limits of our own: the default ones follow the machine's free disk and
-	// memory, and a stream that fits on one machine would be refused on another.
+	// What streams may reserve; nothing is allocated. The default follows the
+	// free disk, so what fits on one machine would be refused on another.
 	maxStore  = 64 << 30
-	maxMemory = 1 << 30
+	maxMemory = 64 << 30
 
 	readyIn = 20 * time.Second
 )
