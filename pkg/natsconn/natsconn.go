@@ -26,6 +26,8 @@ const (
 	// well before anybody waits for minutes on the client's default.
 	pingInterval = 5 * time.Second
 	pingsOut     = 2
+	// An acknowledgement that never comes would hold its place for ever.
+	asyncTimeout = 10 * time.Second
 )
 
 // ErrUnreachable is wrapped by every error of Connect that trying again later
@@ -85,7 +87,7 @@ func Connect(ctx context.Context, o Options) (*nats.Conn, jetstream.JetStream, e
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("connect to NATS at %s: %w", where, explain(r.err))
 	}
-	js, err := jetstream.New(r.nc)
+	js, err := jetstream.New(r.nc, jetstream.WithPublishAsyncTimeout(asyncTimeout))
 	if err != nil {
 		r.nc.Close()
 		return nil, nil, fmt.Errorf("connect to NATS at %s: %w", where, err)
