@@ -1,5 +1,7 @@
 package config
 
+import "slices"
+
 // DefaultEvents is what an omitted or empty list of webhook events means: every
 // event that can concern a work item.
 var DefaultEvents = []string{
@@ -11,6 +13,7 @@ var DefaultEvents = []string{
 func Default() Config {
 	return Config{
 		StateDir: "~/.local/share/loopfleet",
+		//nolint:gosec // G101: the name of a variable, not a secret
 		Webhooks: Webhooks{GHWebhook: GHWebhook{
 			Listen: "127.0.0.1:8787", Path: "/webhooks/github", SecretEnv: "LOOPFLEET_WEBHOOK_SECRET",
 		}},
@@ -24,10 +27,30 @@ func Default() Config {
 		Workspace: Workspace{Strategy: "worktree"},
 		Worker:    Worker{Capacity: 20, OnStop: "keep", FenceSeconds: 20},
 		Metrics:   Metrics{Listen: "127.0.0.1:8788"},
-		GitHub:    GitHub{APIURL: "https://api.github.com", TokenEnv: "GITHUB_TOKEN"},
+		//nolint:gosec // G101: as above
+		GitHub: GitHub{APIURL: "https://api.github.com", TokenEnv: "GITHUB_TOKEN"},
 		Harnesses: map[string]Harness{
 			"claude": {},
 			"demo":   {Command: []string{"loopfleet", "demo-agent"}, Receipt: "file"},
 		},
 	}
+}
+
+// defaultSource is what a source is that names only its repositories.
+func defaultSource() Source {
+	return Source{Provider: "github", Monitor: Monitor{Issues: true, PullRequests: true}}
+}
+
+// adapters are the harnesses that Loopfleet knows how to start.
+var adapters = []string{"claude", "codex", "copilot", "gemini", "opencode", "qwen"}
+
+// HasAdapter reports whether the harness needs no command of its own.
+func HasAdapter(harness string) bool { return slices.Contains(adapters, harness) }
+
+// AcceptedEvents is Events, or the default ones when it is empty.
+func (g GHWebhook) AcceptedEvents() []string {
+	if len(g.Events) == 0 {
+		return slices.Clone(DefaultEvents)
+	}
+	return slices.Clone(g.Events)
 }
