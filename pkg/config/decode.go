@@ -53,7 +53,12 @@ type decoder struct {
 	bad map[string]bool
 	// open are the anchors being followed.
 	open []*yaml.Node
+	// merged counts merge keys: few lines of them can expand without end.
+	merged int
 }
+
+// maxMerged is more merge keys than a person writes.
+const maxMerged = 1000
 
 func newDecoder(file string) *decoder {
 	return &decoder{file: file, places: map[string]place{}, bad: map[string]bool{}}
@@ -149,6 +154,12 @@ func (d *decoder) pairs(n *yaml.Node, w where, at *yaml.Node) []pair {
 
 // merge lists the entries behind a merge key: a mapping, or a list of them.
 func (d *decoder) merge(v *yaml.Node, w where) []pair {
+	if d.merged++; d.merged >= maxMerged {
+		if d.merged == maxMerged {
+			d.problem(v, w.shown, "more than %d merge keys", maxMerged)
+		}
+		return nil
+	}
 	n, done := d.follow(v, w)
 	if n == nil {
 		return nil

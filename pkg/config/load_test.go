@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -335,6 +336,18 @@ func TestParse_Refuses(t *testing.T) {
 				t.Errorf("problems\n%s\nwant one with\n%s", strings.Join(got, "\n"), tt.want)
 			}
 		})
+	}
+}
+
+func TestParse_MergesThatDoubleWithEveryLineEnd(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("harnesses:\n  a0: &a0 {command: [x]}\n")
+	for i := range 40 {
+		fmt.Fprintf(&b, "  a%d: &a%d {<<: [*a%d, *a%d]}\n", i+1, i+1, i, i)
+	}
+	if got := problems(t, b.String()); len(got) == 0 || !strings.Contains(got[0], "more than 1000 merge keys") {
+		t.Errorf("problems %q", got)
 	}
 }
 
