@@ -39,6 +39,8 @@ const (
 	FailedSpawn = "failed"
 	// NotArmed: nobody asked for an agent on this item.
 	NotArmed = "not-armed"
+	// NotPrompt: control is folded into the record and never shown to an agent.
+	NotPrompt = "not-a-prompt"
 	// PausedItem: a person paused the item.
 	PausedItem = "paused"
 	// Quiet: a CI failure waits for others of its commit.
@@ -71,18 +73,28 @@ type Action struct {
 
 // Event decides. It has no side effect and looks at nothing but its input.
 func Event(in Input) Action {
-	ev, rec := in.Event, in.Record
+	if in.Event.Kind.Control() {
+		return Action{Do: Drop, Reason: NotPrompt}
+	}
 	if a, ended := whenEnded(in); ended {
 		return a
 	}
+	a := whenOpen(in)
+	tries := a.Do == Spawn || a.Do == Deliver || a.Reason == Backoff || a.Reason == Quiet
+	if in.Record.Want == record.Paused && tries {
+		return Action{Do: Hold, Reason: PausedItem}
+	}
+	return a
+}
+
+// whenOpen judges an event of an item that may run, paused or not.
+func whenOpen(in Input) Action {
+	ev, rec := in.Event, in.Record
 	started := rec.Started != nil && rec.Started.EventID == ev.ID && rec.Started.Generation == ev.Generation
 	if started && in.Now.Before(rec.Started.NotBefore) {
 		return Action{Do: Hold, Reason: Backoff, Until: rec.Started.NotBefore}
 	}
 	if ev.Kind.Arming() {
-		if rec.Want != record.Run && !rec.Want.Ended() {
-			return Action{Do: Drop, Reason: Already}
-		}
 		return whenArming(in, started)
 	}
 	if !rec.Armed {
@@ -93,9 +105,6 @@ func Event(in Input) Action {
 			return Action{Do: Hold, Reason: AwaitingLabel, Until: until}
 		}
 		return Action{Do: Drop, Reason: NotArmed}
-	}
-	if rec.Want == record.Paused {
-		return Action{Do: Hold, Reason: PausedItem}
 	}
 	if until := in.Published.Add(in.Routing.Quiet()); ev.Kind == event.CI && in.Now.Before(until) {
 		return Action{Do: Hold, Reason: Quiet, Until: until}

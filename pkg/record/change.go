@@ -19,15 +19,12 @@ func (r *Record) Begin(eventID string, generation int, seq uint64) (a Attempt, r
 		r.Started = &Attempt{EventID: eventID, Generation: generation}
 	}
 	s := r.Started
-	if open := s.Starts - s.Failures - s.Lost; open > 0 {
-		s.Lost += open
-		resent = true
-	}
+	s.Lost += max(0, s.Starts-s.Failures-s.Lost)
 	s.Seq = seq
 	s.Starts++
 	s.Incarnation = r.Incarnation
 	s.NotBefore = time.Time{}
-	return *s, resent
+	return *s, s.Lost > 0
 }
 
 // TakeBack undoes a start that was never tried: a hold, a drain, a lost lease.
@@ -37,14 +34,16 @@ func (r *Record) TakeBack() {
 	}
 }
 
-// Fail charges a failed try; the next is due at notBefore.
+// Fail charges the start under way as a failed try; the next is due at
+// notBefore. Without a start under way there is nothing to charge.
 func (r *Record) Fail(reason string, notBefore time.Time) {
-	if r.Started == nil {
+	s := r.Started
+	if s == nil || s.Starts <= s.Failures+s.Lost {
 		return
 	}
-	r.Started.Failures++
-	r.Started.Error = reason
-	r.Started.NotBefore = notBefore
+	s.Failures++
+	s.Error = reason
+	s.NotBefore = notBefore
 }
 
 // Finish records the outcome of an event: floor, history and the end of its
@@ -69,12 +68,38 @@ func (r *Record) Set(s State, reason string, now time.Time) {
 	r.State, r.Reason = s, reason
 }
 
+// Wait makes the record one that a worker with room claims. What the session is
+// stays known underneath.
+func (r *Record) Wait(reason string, now time.Time) {
+	if r.State != StateWaiting {
+		r.Was = r.State
+	}
+	r.Set(StateWaiting, reason, now)
+}
+
+// Unwait ends a wait.
+func (r *Record) Unwait(now time.Time) {
+	if r.State == StateWaiting {
+		r.Set(r.Was, "", now)
+		r.Was = ""
+	}
+}
+
 // Arm records that an arming event of the forge's time at was obeyed: the item
 // is open, whatever was closed before.
 func (r *Record) Arm(at time.Time) {
 	r.Want, r.Armed = Run, true
 	r.ClosedSeq = 0 // the lane is in order: everything below has its outcome
 	if at.After(r.ArmedAt) {
+		r.ArmedAt = at
+	}
+}
+
+// Confirm records that an arming event of the forge's time at changed nothing:
+// the item was open then, so an older close that is still on its way is old
+// news.
+func (r *Record) Confirm(at time.Time) {
+	if !r.Want.Ended() && at.After(r.ArmedAt) {
 		r.ArmedAt = at
 	}
 }
@@ -121,7 +146,10 @@ func (r *Record) Fold(msgs []Control) []Folded {
 		}
 		r.ControlSeq = m.Seq
 		f := Folded{Control: m, Effect: Repeated}
-		if !slices.Contains(r.ControlIDs, m.EventID) {
+		switch {
+		case m.EventID == "": // nothing that we published; there is no id to keep
+			f.Effect = Pointless
+		case !slices.Contains(r.ControlIDs, m.EventID):
 			f.Effect = r.apply(m)
 			r.ControlIDs = append(r.ControlIDs, m.EventID)
 			if n := len(r.ControlIDs) - MaxControlIDs; n > 0 {
@@ -139,12 +167,16 @@ func (r *Record) apply(m Control) Effect {
 		if m.At.Before(r.ArmedAt) {
 			return Outdated
 		}
+		// Also of an item that is closed already: a reopen between the two closes
+		// may still wait in the lane, and only the later close ends it.
+		r.ClosedSeq = m.Seq
+		if m.At.After(r.ClosedAt) {
+			r.ClosedAt = m.At
+		}
 		if r.Want == Closed {
-			// Still raise the line below which events are dropped.
-			r.ClosedSeq = m.Seq
 			return Pointless
 		}
-		r.Want, r.Reason, r.ClosedSeq, r.ClosedAt = Closed, m.Reason, m.Seq, m.At
+		r.Want, r.Reason = Closed, m.Reason
 	case event.Stop:
 		if r.Want.Ended() {
 			return Pointless

@@ -123,7 +123,7 @@ const (
 )
 
 // Record is everything durable about one work item.
-type Record struct {
+type Record struct { //nolint:recvcheck // Clone works on a copy, the changes on the record
 	Version  int          `json:"version"`
 	WorkItem workitem.Ref `json:"work_item"`
 	// Owner is the worker whose lane it is; empty when nobody's.
@@ -135,14 +135,18 @@ type Record struct {
 	// Reason explains State, or says why Want is what it is.
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`
-	// Armed says that an arming event was obeyed since the last close.
+	// Was is the state below a wait, which Unwait restores.
+	Was State `json:"was,omitempty"`
+	// Armed says that an arming event was ever obeyed: somebody asked for an
+	// agent. Whether one may run now is Want's to say.
 	Armed bool `json:"armed,omitempty"`
-	// ArmedAt is the forge's time of the last arming event that was obeyed;
-	// closes older than that are old news.
+	// ArmedAt is the forge's time of the latest arming event that was obeyed or
+	// confirmed that the item is open; closes older than that are old news.
 	ArmedAt time.Time `json:"armed_at,omitzero"`
-	// ClosedAt is the forge's time of the last close that was obeyed.
+	// ClosedAt is the forge's time of the latest close that was obeyed.
 	ClosedAt time.Time `json:"closed_at,omitzero"`
-	// ClosedSeq is the sequence of that close; events below it are dropped.
+	// ClosedSeq is the sequence of the newest close or stop; events below it are
+	// dropped.
 	ClosedSeq  uint64   `json:"closed_seq,omitempty"`
 	ControlSeq uint64   `json:"control_seq,omitempty"`
 	ControlIDs []string `json:"control_ids,omitempty"`
@@ -180,6 +184,16 @@ func (r Record) Clone() Record {
 		r.Started = &a
 	}
 	return r
+}
+
+// Live reports whether the session is thought to run.
+func (r *Record) Live() bool {
+	switch r.State {
+	case StateActive, StatePaused, StateStarting:
+		return r.Session != nil
+	default:
+		return false
+	}
 }
 
 // Outcome returns what is recorded for this generation of the event among the
