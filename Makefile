@@ -42,7 +42,7 @@ check: lint test-race build ## what must be green before a change goes in
 
 .PHONY: lint
 lint: $(TOOLBIN)/golangci-lint-$(GOLANGCI_LINT) ## check style and format
-	$< run $(PKG)
+	$< run --allow-parallel-runners $(PKG)
 
 .PHONY: fmt
 fmt: $(TOOLBIN)/golangci-lint-$(GOLANGCI_LINT) ## format the code

@@ -16,11 +16,12 @@ import (
 
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/logkey"
+	"loopfleet/streams"
 )
 
 const (
 	// Stream is the stream that holds the log.
-	Stream = "LOOP_LOG"
+	Stream = streams.Log
 	// Prefix begins every subject of it.
 	Prefix = "loop.log."
 )

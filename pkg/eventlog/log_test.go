@@ -35,23 +35,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func setup(t *testing.T) (*natstest.Server, jetstream.JetStream) {
 	t.Helper()
 	srv := natstest.Start(t, "")
-	makeStream(t, srv.JS)
+	natstest.Provision(t, srv.JS)
 	nc, js, err := natsconn.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
 	return srv, js
-}
-
-func makeStream(t *testing.T, js jetstream.JetStream) {
-	t.Helper()
-	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: Stream, Subjects: []string{Prefix + ">"}, Storage: jetstream.FileStorage, Duplicates: time.Hour,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func newTest(t *testing.T, js Publisher, o Options) *Log {
@@ -379,7 +369,7 @@ func TestLog_StreamComesLater(t *testing.T) {
 	srv := natstest.Start(t, "")
 	l := newTest(t, srv.JS, Options{})
 	l.Post(Entry{Type: event.WorkerStarted})
-	makeStream(t, srv.JS)
+	natstest.Provision(t, srv.JS)
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
