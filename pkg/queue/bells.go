@@ -159,7 +159,7 @@ func (e *Engine) ring(ctx context.Context, m jetstream.Msg) {
 		case rec.State == record.StateWaiting:
 			return true
 		}
-		rec.Set(record.StateWaiting, record.ReasonNoRoom, time.Now().UTC())
+		rec.Wait(record.ReasonNoRoom, time.Now().UTC())
 		if _, err := e.reg.Put(ctx, rec, cur.Revision); err != nil {
 			return false
 		}
@@ -234,7 +234,7 @@ func (e *Engine) foldUnowned(ctx context.Context, it *Item, cur registry.Entry) 
 		return true
 	}
 	if rec.Want.Ended() && rec.State != record.StateWaiting {
-		rec.Set(record.StateClosed, rec.Reason, time.Now().UTC())
+		rec.Set(record.StateClosed, rec.CloseReason, time.Now().UTC())
 	}
 	if _, err := e.reg.Put(ctx, rec, cur.Revision); err != nil {
 		return false

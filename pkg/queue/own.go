@@ -67,15 +67,14 @@ func (e *Engine) claim(ctx context.Context, it *Item, why string) bool {
 // and lost when its session is on a machine we cannot reach.
 func (e *Engine) settleState(r *record.Record) {
 	now := time.Now().UTC()
-	switch {
-	case r.State == record.StateWaiting:
-		r.Set("", "", now)
-		if r.Session != nil {
-			r.Set(record.StateDead, "", now)
-		}
-	case r.Session == nil || r.Session.Host == e.cfg.Worker:
-	case r.State == record.StateActive || r.State == record.StateStarting || r.State == record.StatePaused:
+	r.Unwait(now)
+	if r.Session == nil || r.Session.Host == e.cfg.Worker {
+		return
+	}
+	switch r.State {
+	case record.StateActive, record.StateStarting, record.StatePaused:
 		r.Set(record.StateLost, r.Session.Host, now)
+	default:
 	}
 }
 
@@ -171,7 +170,7 @@ func (e *Engine) release(ctx context.Context, it *Item, why releaseReason) {
 	_, err = it.Update(ctx, func(r *record.Record) bool {
 		r.Owner = ""
 		if waits = last > r.Floor; waits {
-			r.Set(record.StateWaiting, waitReason(why), time.Now().UTC())
+			r.Wait(waitReason(why), time.Now().UTC())
 		}
 		return true
 	})
@@ -223,7 +222,7 @@ func (e *Engine) markWaiting(ctx context.Context, it *Item) bool {
 		if cur.Revision == 0 || r.Owner != "" || r.State == record.StateWaiting || last <= r.Floor {
 			return false
 		}
-		r.Set(record.StateWaiting, "", time.Now().UTC())
+		r.Wait("", time.Now().UTC())
 		if _, err := e.reg.Put(ctx, r, cur.Revision); err == nil {
 			e.announceWaiting(it, "")
 			return true

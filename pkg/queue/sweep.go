@@ -162,7 +162,7 @@ func (e *Engine) sweepGone(ctx context.Context, it *Item, en registry.Entry) {
 	last, err := e.reader.LastSeq(ctx, it.Ref)
 	waits := err == nil && last > r.Floor
 	if waits {
-		r.Set(record.StateWaiting, record.ReasonNoRoom, time.Now().UTC())
+		r.Wait(record.ReasonNoRoom, time.Now().UTC())
 	}
 	if _, err := e.reg.Put(ctx, r, cur.Revision); err != nil {
 		return

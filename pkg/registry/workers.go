@@ -63,7 +63,7 @@ func (r *Registry) Worker(ctx context.Context, id string) (w Worker, ok bool, er
 	defer cancel()
 	e, err := r.workers.Get(ctx, workerKey(id))
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return w, false, nil
 	case err != nil:
 		return w, false, fmt.Errorf("read worker %s: %w", id, err)
@@ -98,13 +98,28 @@ func (r *Registry) Workers(ctx context.Context) ([]Worker, map[string]bool, erro
 	return out, alive, nil
 }
 
+// LeaseTTL is how long a lease lives after its last renewal, as the bucket is
+// set up.
+func (r *Registry) LeaseTTL(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	st, err := r.leases.Status(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the set-up of bucket %s: %w", LeasesBucket, err)
+	}
+	if st.TTL() <= 0 {
+		return 0, fmt.Errorf("bucket %s has no TTL, so a dead worker would seem alive for ever: run `loopfleet streams plan`", LeasesBucket)
+	}
+	return st.TTL(), nil
+}
+
 // LeaseAlive reads from the leader whether a worker holds its lease.
 func (r *Registry) LeaseAlive(ctx context.Context, id string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := r.leases.Get(ctx, leaseKey(id))
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read lease of worker %s: %w", id, err)

@@ -20,7 +20,7 @@ import (
 // caller holds the item's session.
 func (h *handling) perform(ctx context.Context, rec record.Record, resent bool) (bool, error) {
 	s := rec.Session
-	if s == nil || s.Host != h.w.cfg.ID || rec.State == record.StateClosed {
+	if s == nil || s.Host != h.w.cfg.ID {
 		return h.spawn(ctx, rec, resent)
 	}
 	status, err := h.w.sessions.Inspect(ctx, *s)
@@ -28,7 +28,9 @@ func (h *handling) perform(ctx context.Context, rec record.Record, resent bool) 
 		return false, fmt.Errorf("look at the session: %w", err)
 	}
 	if status.Ended() {
-		h.w.died(h.it.Ref, *s, status)
+		if h.expectLive {
+			h.w.died(h.it.Ref, *s, status)
+		}
 		return h.spawn(ctx, rec, resent)
 	}
 	h.w.hosts(h.it.Ref, *s)
@@ -62,7 +64,7 @@ func (h *handling) prompt(resent bool) session.Prompt {
 	if h.arming != nil {
 		text = session.Frame(*h.arming, true) + "\n" + text
 	}
-	return session.Prompt{EventID: ev.ID, Text: text, Resent: resent}
+	return session.Prompt{EventID: ev.ID, Generation: ev.Generation, Text: text, Resent: resent}
 }
 
 // spawn starts the item's session with the event as its boot prompt. What is
@@ -93,7 +95,7 @@ func (h *handling) spawn(ctx context.Context, rec record.Record, resent bool) (b
 		s := res.Session
 		s.Host = w.cfg.ID
 		r.Session = &s
-		r.Incarnation = req.Incarnation
+		r.Incarnation = res.Incarnation
 		return true
 	})
 	if err != nil {
@@ -107,7 +109,7 @@ func (h *handling) spawn(ctx context.Context, rec record.Record, resent bool) (b
 		t = event.SessionRespawned
 	}
 	w.events.Post(eventlog.Entry{Type: t, WorkItem: h.it.Ref, EventID: h.m.Event.ID, Fields: map[string]any{
-		logkey.Harness: res.Session.Harness, logkey.Session: res.Session.TmuxTarget, "incarnation": req.Incarnation,
+		logkey.Harness: res.Session.Harness, logkey.Session: res.Session.TmuxTarget, "incarnation": res.Incarnation,
 		"resumed": res.Resumed, logkey.Reason: res.Reason,
 	}})
 	if res.Adopted && res.Session.BootEvent != h.m.Event.ID {

@@ -24,7 +24,7 @@ const withheldWait = 2 * time.Second
 // Handle is the life of one event: known already? decide; begin; act on the
 // session; record the outcome. The queue acknowledges after it.
 func (w *Worker) Handle(ctx context.Context, it *queue.Item, m *queue.Message) queue.Verdict {
-	h := &handling{w: w, it: it, m: m, item: it.Ref}
+	h := &handling{w: w, it: it, m: m}
 	if m.Err != nil {
 		return h.dead(ctx, "undecodable", m.Err)
 	}
@@ -62,15 +62,16 @@ func (w *Worker) Handle(ctx context.Context, it *queue.Item, m *queue.Message) q
 
 // handling is one event on its way.
 type handling struct {
-	w    *Worker
-	it   *queue.Item
-	m    *queue.Message
-	item interface{ String() string }
+	w  *Worker
+	it *queue.Item
+	m  *queue.Message
 
 	// arming is the event behind this one that arms the item, once found.
 	arming *event.Event
 	// held is the reason last logged for holding.
 	held string
+	// expectLive says that the session was thought to run.
+	expectLive bool
 	// submitted says that the prompt went in, whatever became of it.
 	submitted bool
 }
@@ -220,6 +221,7 @@ func (h *handling) begin(ctx context.Context, action decide.Action) (att record.
 			return false
 		}
 		stale = false
+		h.expectLive = r.Live()
 		att, resent = r.Begin(ev.ID, ev.Generation, h.m.Seq)
 		armedBy := &ev
 		if !ev.Kind.Arming() {

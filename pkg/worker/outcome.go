@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"loopfleet/pkg/decide"
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/eventlog"
 	"loopfleet/pkg/fault"
@@ -41,15 +42,15 @@ func (h *handling) finish(ctx context.Context, o record.Outcome) queue.Verdict {
 			}
 		}
 		r.Finish(o)
+		if ev.Kind.Arming() && o.Reason == decide.Already {
+			r.Confirm(ev.At)
+		}
 		h.state(r, o)
 		return true
 	})
 	if err != nil {
 		h.w.log.Warn().Err(err).Msg("the outcome is recorded by the next owner")
 		return queue.Back
-	}
-	if o.Reason == decideClosed && h.submitted {
-		h.w.log.Info().Stringer("work_item", h.it.Ref).Str("event_id", ev.ID).Msg("closed after the prompt was submitted")
 	}
 	if err := h.w.complete(ctx, h.it.Ref, o, map[string]any{
 		"kind": string(ev.Kind), logkey.Delivered: h.m.Delivered, "submitted": h.submitted,
@@ -60,8 +61,6 @@ func (h *handling) finish(ctx context.Context, o record.Outcome) queue.Verdict {
 	}
 	return queue.Ack
 }
-
-const decideClosed = "closed"
 
 // state moves the session's state with the outcome.
 func (h *handling) state(r *record.Record, o record.Outcome) {

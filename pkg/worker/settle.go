@@ -118,7 +118,7 @@ func (w *Worker) endClosed(ctx context.Context, it *queue.Item, rec record.Recor
 	}
 	if rec.Want == record.Closed {
 		w.events.Post(eventlog.Entry{Type: event.SessionAutoclosed, WorkItem: it.Ref, Fields: map[string]any{
-			logkey.Reason: rec.Reason, "had_session": s != nil,
+			logkey.Reason: rec.CloseReason, "had_session": s != nil,
 		}})
 	}
 	if s != nil {
@@ -130,7 +130,7 @@ func (w *Worker) endClosed(ctx context.Context, it *queue.Item, rec record.Recor
 		if !r.Want.Ended() {
 			return false
 		}
-		r.Set(record.StateClosed, r.Reason, now())
+		r.Set(record.StateClosed, r.CloseReason, now())
 		return true
 	})
 	return err
