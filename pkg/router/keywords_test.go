@@ -120,7 +120,7 @@ func TestKeywords_Linear(t *testing.T) {
 	for i := 1; i < 700; i++ {
 		ladder.WriteString(strings.Repeat("`", i) + " ")
 	}
-	const n = 256 << 10
+	const n = 128 << 10
 	for name, text := range map[string]string{
 		"backticks and comments": strings.Repeat("`<!---->", n/8),
 		"comments":               strings.Repeat("<!---->", n/7),

@@ -90,7 +90,7 @@ func outcome(s router.Selection) []string {
 	for _, l := range s.Links {
 		from := short(l.PR)
 		if l.SHA != "" {
-			from = l.SHA[:7]
+			from = l.SHA[:min(7, len(l.SHA))]
 		}
 		out = append(out, from+" -> "+short(l.Item))
 	}
@@ -99,7 +99,6 @@ func outcome(s router.Selection) []string {
 
 func TestRouteAndSelect(t *testing.T) {
 	t.Parallel()
-	type options = []githubtest.Option
 	var (
 		issue   = recorded{known: []string{"octo/hello#1"}}
 		pull    = recorded{known: []string{"octo/hello#2"}}
@@ -115,9 +114,13 @@ func TestRouteAndSelect(t *testing.T) {
 		pullE   = githubtest.PullRequest
 		oneHead = func(path string, v any) githubtest.Option {
 			return func(d *githubtest.Delivery) {
-				list, _ := d.Payload[d.Event].(map[string]any)["pull_requests"].([]any)
-				inner := githubtest.Delivery{Payload: list[0].(map[string]any)}
-				githubtest.Set(path, v)(&inner)
+				check, _ := d.Payload[d.Event].(map[string]any)
+				list, _ := check["pull_requests"].([]any)
+				first, ok := list[0].(map[string]any)
+				if !ok {
+					panic("no pull request in the check")
+				}
+				githubtest.Set(path, v)(&githubtest.Delivery{Payload: first})
 			}
 		}
 	)
