@@ -11,7 +11,7 @@ import (
 // Marker is the hidden line in everything that Loopfleet and its agents post.
 const Marker = "<!-- loopfleet -->"
 
-// SelfAuthored reports whether the text carries Marker on a line of its own.
+// selfAuthored reports whether the text carries Marker on a line of its own.
 // Quoted or within a line it is somebody talking about it. A code block does
 // not hide it: an agent may leave one open above it.
 func selfAuthored(text string) bool {
