@@ -130,10 +130,12 @@ Exit status: 0 done, 1 failed, 2 wrong usage.`,
 	root.AddCommand(
 		newConfigCommand(a),
 		newDeliveriesCommand(a),
+		newDemoAgentCommand(a),
 		newEventsCommand(a),
 		newSendHookCommand(a),
 		newSessionsCommand(a),
 		newStreamsCommand(a),
+		newUpCommand(a),
 		newWorkersCommand(a),
 	)
 	return root
