@@ -86,8 +86,6 @@ func (l *Lease) Take(ctx context.Context) error {
 	e, err := l.kv.Get(ctx, leaseKey(l.worker))
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
-	case errors.Is(err, jetstream.ErrKeyDeleted):
-		revision = e.Revision()
 	case err != nil:
 		return fmt.Errorf("read lease of worker %s: %w", l.worker, err)
 	default:
@@ -115,6 +113,18 @@ var ErrLeaseLost = errors.New("the worker's lease is lost")
 // Renew extends the lease by one TTL. ErrLeaseLost is final; any other error
 // may be tried again while the lease still holds.
 func (l *Lease) Renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.ttl/3)
+	defer cancel()
+	err := l.renew(ctx)
+	if errors.Is(err, ErrConflict) {
+		err = l.renew(ctx) // on the revision that the first try found
+	}
+	return err
+}
+
+// renew is one try. ErrConflict: an earlier renewal landed and its answer was
+// lost. That proves the lease ours, but not since when, so the deadline stays.
+func (l *Lease) renew(ctx context.Context) error {
 	l.mu.Lock()
 	revision, deadline := l.revision, l.deadline
 	l.mu.Unlock()
@@ -122,20 +132,14 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if !sent.Before(deadline) {
 		return fmt.Errorf("worker %s: %w: it ran out before it could be renewed", l.worker, ErrLeaseLost)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.ttl/3)
-	defer cancel()
 	rev, err := update(ctx, l.kv, leaseKey(l.worker), l.value, revision)
 	if errors.Is(err, ErrConflict) {
-		// Our own earlier renewal may have landed with its answer lost. It
-		// proves the lease is ours, but not since when: the deadline stays.
-		e, gerr := l.kv.Get(ctx, leaseKey(l.worker))
-		if gerr == nil && string(e.Value()) == string(l.value) {
+		switch e, gerr := l.kv.Get(ctx, leaseKey(l.worker)); {
+		case gerr == nil && string(e.Value()) == string(l.value):
 			l.mu.Lock()
 			l.revision = e.Revision()
 			l.mu.Unlock()
-			return fmt.Errorf("renew lease of worker %s: an earlier answer was lost: %w", l.worker, err)
-		}
-		if gerr == nil || errors.Is(gerr, jetstream.ErrKeyNotFound) || errors.Is(gerr, jetstream.ErrKeyDeleted) {
+		case gerr == nil, errors.Is(gerr, jetstream.ErrKeyNotFound):
 			return fmt.Errorf("worker %s: %w: it was taken or has expired", l.worker, ErrLeaseLost)
 		}
 	}

@@ -73,8 +73,6 @@ func (r *Registry) getLink(ctx context.Context, key string) (link, uint64, error
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return l, 0, nil
-	case errors.Is(err, jetstream.ErrKeyDeleted):
-		return l, e.Revision(), nil
 	case err != nil:
 		return l, 0, err
 	}
@@ -119,8 +117,9 @@ func (r *Registry) Canonical(ctx context.Context, host string, repoID int64, own
 		return r.byName(ctx, host, name)
 	}
 	idKey := "id." + workitem.Escape(strings.ToLower(host)) + "." + strconv.FormatInt(repoID, 10)
+	seen := repoName{idKey, name} // a renamed repository's new name is to be recorded too
 	r.namesMu.RLock()
-	known, ok := r.names[idKey]
+	known, ok := r.names[seen]
 	r.namesMu.RUnlock()
 	if !ok {
 		var err error
@@ -128,10 +127,10 @@ func (r *Registry) Canonical(ctx context.Context, host string, repoID int64, own
 			return "", "", fmt.Errorf("name of repository %s (%d): %w", name, repoID, err)
 		}
 		r.namesMu.Lock()
-		r.names[idKey] = known
+		r.names[seen] = known
 		r.namesMu.Unlock()
 	}
-	owner, repo, _ = cutRepo(known)
+	owner, repo = cutRepo(known)
 	return owner, repo, nil
 }
 
@@ -145,16 +144,16 @@ func (r *Registry) Resolve(ctx context.Context, item workitem.Ref) (workitem.Ref
 	return workitem.New(item.Provider, item.Host, owner, repo, item.Number)
 }
 
-func cutRepo(name string) (owner, repo string, ok bool) {
+func cutRepo(name string) (owner, repo string) {
 	i := strings.LastIndex(name, "/")
 	if i < 0 {
-		return "", name, false
+		return "", name
 	}
-	return name[:i], name[i+1:], true
+	return name[:i], name[i+1:]
 }
 
 func nameKey(host, name string) string {
-	owner, repo, _ := cutRepo(name)
+	owner, repo := cutRepo(name)
 	return "name." + workitem.Escape(strings.ToLower(host)) + "." + workitem.Escape(owner) + "." + workitem.Escape(repo)
 }
 
@@ -162,22 +161,22 @@ func nameKey(host, name string) string {
 func (r *Registry) byName(ctx context.Context, host, name string) (string, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	owner, repo, _ := cutRepo(name)
+	owner, repo := cutRepo(name)
 	e, err := r.repos.Get(ctx, nameKey(host, name))
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return owner, repo, nil
 	case err != nil:
 		return "", "", err
 	}
 	e, err = r.repos.Get(ctx, "id."+workitem.Escape(strings.ToLower(host))+"."+string(e.Value()))
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return owner, repo, nil
 	case err != nil:
 		return "", "", err
 	}
-	owner, repo, _ = cutRepo(string(e.Value()))
+	owner, repo = cutRepo(string(e.Value()))
 	return owner, repo, nil
 }
 
@@ -205,7 +204,7 @@ func (r *Registry) createOrGet(ctx context.Context, key, value string) (string, 
 		if err == nil {
 			return string(e.Value()), nil
 		}
-		if !errors.Is(err, jetstream.ErrKeyNotFound) && !errors.Is(err, jetstream.ErrKeyDeleted) {
+		if !errors.Is(err, jetstream.ErrKeyNotFound) {
 			return "", err
 		}
 		if _, err := r.repos.Create(ctx, key, []byte(value)); err == nil {

@@ -31,7 +31,7 @@ func LockDir(dir string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the worker's lock: %w", err)
 	}
-	fd := int(f.Fd()) //nolint:gosec // G115: a file descriptor fits
+	fd := int(f.Fd())
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -51,7 +51,7 @@ func LockDir(dir string) (*Lock, error) {
 // boot's id with the file's device and inode.
 func lockName(f *os.File) (string, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil { //nolint:gosec // G115: a file descriptor fits
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return "", fmt.Errorf("stat the worker's lock: %w", err)
 	}
 	host, err := os.Hostname()

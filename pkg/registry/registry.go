@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"loopfleet/pkg/event"
 	"loopfleet/pkg/record"
 	"loopfleet/pkg/workitem"
 )
@@ -36,12 +37,15 @@ type Registry struct {
 	records, dedup, links, repos, workers, leases jetstream.KeyValue
 
 	namesMu sync.RWMutex
-	names   map[string]string // repository id key -> canonical owner/repo
+	names   map[repoName]string // -> canonical owner/repo
 }
+
+// repoName is a repository with a name that was seen to lead to it.
+type repoName struct{ idKey, name string }
 
 // Open binds the buckets, which streams.Apply made.
 func Open(ctx context.Context, js jetstream.JetStream) (*Registry, error) {
-	r := &Registry{names: map[string]string{}}
+	r := &Registry{names: map[repoName]string{}}
 	for _, b := range []struct {
 		name string
 		into *jetstream.KeyValue
@@ -76,9 +80,7 @@ func (r *Registry) Get(ctx context.Context, item workitem.Ref) (Entry, error) {
 	defer cancel()
 	e, err := r.records.Get(ctx, item.Key())
 	switch {
-	case errors.Is(err, jetstream.ErrKeyDeleted):
-		return Entry{Record: record.New(item), Revision: e.Revision()}, nil
-	case errors.Is(err, jetstream.ErrKeyNotFound):
+	case errors.Is(err, jetstream.ErrKeyNotFound): // also when it was deleted
 		return Entry{Record: record.New(item)}, nil
 	case err != nil:
 		return Entry{}, fmt.Errorf("read record of %s: %w", item, err)
@@ -93,10 +95,13 @@ func (r *Registry) Get(ctx context.Context, item workitem.Ref) (Entry, error) {
 func decodeRecord(e jetstream.KeyValueEntry) (record.Record, error) {
 	var rec record.Record
 	if err := json.Unmarshal(e.Value(), &rec); err != nil {
-		return rec, fmt.Errorf("record %s: %w", e.Key(), err)
+		return rec, fmt.Errorf("%w: %s: %w", ErrUnreadable, e.Key(), err)
 	}
 	if rec.Version > record.Version {
-		return rec, fmt.Errorf("record %s has version %d and this program knows %d: run the newer program", e.Key(), rec.Version, record.Version)
+		return rec, fmt.Errorf("%w: %s has version %d and this program knows %d: run the newer program", ErrUnreadable, e.Key(), rec.Version, record.Version)
+	}
+	if rec.WorkItem.Key() != e.Key() {
+		return rec, fmt.Errorf("%w: %s names %s", ErrUnreadable, e.Key(), rec.WorkItem)
 	}
 	return rec, nil
 }
@@ -116,31 +121,50 @@ func (r *Registry) Put(ctx context.Context, rec record.Record, revision uint64) 
 	return rev, nil
 }
 
-// update is one compare-and-set; a lost race is ErrConflict.
-func update(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (uint64, error) {
+// update is one compare-and-set; a lost race is ErrConflict. Revision 0 means
+// that the key has no value.
+func update(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (rev uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	rev, err := kv.Update(ctx, key, value, revision)
+	if revision == 0 {
+		// Not Update: a value that was deleted or has expired leaves a marker
+		// with a revision of its own, for up to a minute.
+		rev, err = kv.Create(ctx, key, value)
+	} else {
+		rev, err = kv.Update(ctx, key, value, revision)
+	}
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, fmt.Errorf("%w: %w", ErrConflict, err)
 	}
 	return rev, err
 }
 
+// ErrUnreadable says that a record cannot be decoded: it is damaged, or of a
+// newer program.
+var ErrUnreadable = errors.New("a record cannot be read")
+
 // List reads every record. It asks the stream afresh each time: a standing
-// watch can miss an update.
+// watch can miss an update. When some cannot be decoded, it returns all others
+// with an error that wraps ErrUnreadable: one of them must not stop the fleet.
 func (r *Registry) List(ctx context.Context) ([]Entry, error) {
-	var out []Entry
+	var (
+		out        []Entry
+		unreadable []error
+	)
 	err := each(ctx, r.records, ">", func(e jetstream.KeyValueEntry) error {
 		rec, err := decodeRecord(e)
 		if err != nil {
-			return err
+			unreadable = append(unreadable, err)
+			return nil
 		}
 		out = append(out, Entry{Record: rec, Revision: e.Revision()})
 		return nil
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("list records: %w", err)
+	case len(unreadable) > 0:
+		return out, fmt.Errorf("list records: %w", errors.Join(unreadable...))
 	}
 	return out, nil
 }
@@ -200,7 +224,7 @@ func (r *Registry) Outcome(ctx context.Context, item workitem.Ref, eventID strin
 	defer cancel()
 	e, err := r.dedup.Get(ctx, outcomeKey(item, eventID, generation))
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return o, false, nil
 	case err != nil:
 		return o, false, fmt.Errorf("read outcome of %s for %s: %w", eventID, item, err)
@@ -218,12 +242,15 @@ type ItemOutcome struct {
 }
 
 // Outcomes lists every recorded outcome of an event id, over all items and
-// generations.
+// generations. What cannot be an event id has none.
 func (r *Registry) Outcomes(ctx context.Context, eventID string) ([]ItemOutcome, error) {
+	if !event.ValidID(eventID) {
+		return nil, nil // and its "*" or "." would list something else
+	}
 	var out []ItemOutcome
 	err := each(ctx, r.dedup, "*.*.*.*."+eventID+".*", func(e jetstream.KeyValueEntry) error {
-		key, _, _ := strings.Cut(e.Key(), "."+eventID+".g")
-		item, err := workitem.ParseKey(key)
+		key := e.Key()
+		item, err := workitem.ParseKey(key[:strings.LastIndex(key, "."+eventID+".g")])
 		if err != nil {
 			return fmt.Errorf("outcome %s: %w", e.Key(), err)
 		}
