@@ -104,7 +104,7 @@ func TestRouteAndSelect(t *testing.T) {
 		pull    = recorded{known: []string{"octo/hello#2"}}
 		both    = recorded{known: []string{"octo/hello#1", "octo/hello#2"}}
 		linked  = recorded{known: []string{"octo/hello#1"}, links: map[string][]string{"octo/hello#2": {"octo/hello#1"}}}
-		itself  = recorded{known: []string{"octo/hello#2"}, links: map[string][]string{"octo/hello#2": {"octo/hello#2"}}}
+		itself  = recorded{links: map[string][]string{"octo/hello#2": {"octo/hello#2"}}}
 		twice   = recorded{links: map[string][]string{"octo/hello#2": {"octo/hello#1", "octo/other#5"}}}
 		commit  = recorded{commit: []string{"octo/hello#1"}}
 		armed   = githubtest.Labels("bug", "LoopFleet")
@@ -418,11 +418,11 @@ func TestEvent_Contents(t *testing.T) {
 	t.Parallel()
 	linked := recorded{links: map[string][]string{"octo/hello#2": {"octo/hello#1"}}}
 	at := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
-	alice := event.Actor{Login: "alice", ID: 21512114}
-	{
-		a, _ := githubtest.Account("alice")["id"].(int64)
-		alice.ID = a
+	id, ok := githubtest.Account("alice")["id"].(int64)
+	if !ok {
+		t.Fatal("an account without an id")
 	}
+	alice := event.Actor{Login: "alice", ID: id}
 	for name, tc := range map[string]struct {
 		in   githubtest.Delivery
 		want event.Event
@@ -436,6 +436,13 @@ func TestEvent_Contents(t *testing.T) {
 		},
 		"close": {
 			in: githubtest.Issue("closed", 1, githubtest.At(at), githubtest.Labels("loopfleet")),
+			want: event.Event{
+				Kind: event.Close, Action: "closed", At: at, Actor: alice, Labeled: true, Reason: event.IssueClosed,
+				Title: "Spelling error in the README", URL: "https://github.com/octo/hello/issues/1",
+			},
+		},
+		"close without its time": {
+			in: githubtest.Issue("closed", 1, githubtest.At(at), githubtest.Null("issue.closed_at"), githubtest.Labels("loopfleet")),
 			want: event.Event{
 				Kind: event.Close, Action: "closed", At: at, Actor: alice, Labeled: true, Reason: event.IssueClosed,
 				Title: "Spelling error in the README", URL: "https://github.com/octo/hello/issues/1",
