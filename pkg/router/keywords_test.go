@@ -113,7 +113,8 @@ func TestKeywords_Bounded(t *testing.T) {
 	}
 }
 
-// Texts made to be slow: a linear reader needs milliseconds for each.
+// Texts made to be slow: a linear reader needs milliseconds for each, one that
+// looks back or ahead needs minutes. The limit is wide for a busy machine.
 func TestKeywords_Linear(t *testing.T) {
 	t.Parallel()
 	var ladder strings.Builder
@@ -136,7 +137,7 @@ func TestKeywords_Linear(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
 			closes(text)
-			if took := time.Since(start); took > 20*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("took %v", took)
 			}
 		})
