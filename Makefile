@@ -25,7 +25,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
-demo: need build ## show the whole product on this machine, and leave nothing running
+demo: need build $(TOOLBIN)/nats-$(NATSCLI) ## show the whole product on this machine, and leave nothing running
 	@$(BIN)/loopfleet demo $(DEMO_FLAGS)
 
 .PHONY: run

@@ -130,6 +130,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage.`,
 	root.AddCommand(
 		newConfigCommand(a),
 		newDeliveriesCommand(a),
+		newDemoCommand(a),
 		newDemoAgentCommand(a),
 		newEventsCommand(a),
 		newSendHookCommand(a),
