@@ -8,8 +8,9 @@
 //
 // What it guarantees beyond calling tmux:
 //
-//   - [Server.NewSession] runs the program without a shell, and keeps the screen
-//     of a program that exits at once;
+//   - [Server.NewSession] runs the program without a shell, and keeps the session
+//     of one that exits at once, with its status (and with its screen, unless it
+//     printed in its very last moment: tmux may miss that);
 //   - [Server.Paste] and [Server.Enter] check the pane and type in one command
 //     of the server, because pasting into a dead pane crashes tmux 3.3a;
 //   - an error says what is the case: [ErrNoServer], [ErrNoSession], [ErrDead],

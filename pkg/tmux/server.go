@@ -23,7 +23,9 @@ const (
 	maxArgs = 15 << 10
 	// callTimeout ends a call to a server that does not answer.
 	callTimeout = 10 * time.Second
-	maxStderr   = 300
+	// relistenTimeout is how long a server may take to make its socket anew.
+	relistenTimeout = 3 * time.Second
+	maxStderr       = 300
 )
 
 var namePattern = regexp.MustCompile(`^loop-[A-Za-z0-9._-]+$`)
@@ -45,8 +47,7 @@ type Config struct {
 type Server struct {
 	socket  string
 	program string
-	// listens answers whether anything listens on the socket.
-	dialer net.Dialer
+	dialer  net.Dialer
 }
 
 // New checks cfg and finds tmux. It starts nothing.
@@ -138,17 +139,27 @@ func short(s string) string {
 }
 
 // Listening reports whether a server answers on the socket's path. A false
-// answer does not mean that the server's process is gone.
+// answer does not mean that the server's process is gone. When it cannot be
+// told, it counts as listening.
 func (s *Server) Listening(ctx context.Context) bool {
+	err := s.dial(ctx)
+	return err == nil || !refused(err)
+}
+
+// dial returns nil when something accepts a connection.
+func (s *Server) dial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	conn, err := s.dialer.DialContext(ctx, "unix", s.socket)
 	if err != nil {
-		// A full backlog or no descriptors left is not "nobody there".
-		return !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ENOTDIR)
+		return err
 	}
-	_ = conn.Close()
-	return true
+	return conn.Close()
+}
+
+// refused tells "nobody there" from a full backlog, the end of ctx and the like.
+func refused(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR)
 }
 
 // explain turns a failed command into what is the case. The message of tmux is
@@ -258,11 +269,14 @@ func (s *Server) RecreateSocket(ctx context.Context, p Process) error {
 	if err := p.Signal(syscall.SIGUSR1); err != nil {
 		return fmt.Errorf("recreate the socket of tmux server %d: %w", p.PID, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, relistenTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for !s.Listening(ctx) {
+	for s.dial(ctx) != nil {
+		if !p.Alive() {
+			return fmt.Errorf("recreate the socket of tmux server %d: %w", p.PID, ErrGone)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -28,7 +28,8 @@ type Spec struct {
 	// carry it.
 	Env []string
 	// Hidden is stored in the server before the program starts, for Hidden
-	// to read. The program does not see it.
+	// to read. The program does not inherit it. It is no place for secrets:
+	// the process list shows it.
 	Hidden map[string]string
 }
 
@@ -49,7 +50,8 @@ var (
 // NewSession starts the server when need be, and in it a session that runs
 // spec.Argv. It returns when the program has been forked: a program that is
 // missing or exits at once is a session with a dead pane, not an error. The
-// screen of a program that ends is kept.
+// screen of a program that ends is kept; what it printed in its very last moment
+// may be missing from it.
 func (s *Server) NewSession(ctx context.Context, spec Spec) error {
 	if err := spec.check(); err != nil {
 		return fmt.Errorf("start session %q: %w", spec.Name, err)
@@ -311,4 +313,24 @@ func atoiPID(s string) (int, error) {
 		return 0, errors.New("pid " + strconv.Itoa(pid) + " is nobody's to signal")
 	}
 	return pid, nil
+}
+
+// Screen returns the visible screen and its pane in one look.
+func (s *Server) Screen(ctx context.Context, name string) (string, Pane, error) {
+	if !ValidName(name) {
+		return "", Pane{}, fmt.Errorf("look at %q: %w", name, ErrForeign)
+	}
+	target := "=" + name + ":"
+	out, err := s.run(ctx, call{args: []string{
+		"display-message", "-p", "-t", target, paneFormat, ";", "capture-pane", "-p", "-t", target,
+	}})
+	if err != nil {
+		return "", Pane{}, s.explain(ctx, "look at", name, err)
+	}
+	line, text, _ := strings.Cut(out, "\n")
+	p, err := parsePane(line)
+	if err != nil {
+		return "", Pane{}, fmt.Errorf("look at %s: %w", name, err)
+	}
+	return text, p, nil
 }

@@ -77,18 +77,17 @@ func received(t *testing.T, file string, n int) string {
 	})
 }
 
-func TestNewSession_KeepsTheScreenOfAProgramThatExitsAtOnce(t *testing.T) {
+func TestNewSession_KeepsTheSessionOfAProgramThatExitsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name           string
 		argv           []string
 		status, signal int
-		screen         string
 	}{
-		{"status", sh("echo bye; exit 7"), 7, 0, "bye"},
-		{"one word", []string{"/bin/false"}, 1, 0, ""},
-		{"signal", sh("kill -9 $$"), -1, 9, ""},
-		{"missing", []string{"/nonexistent/agent", "x"}, 1, 0, ""},
+		{"status", sh("exit 7"), 7, 0},
+		{"one word", []string{"/bin/false"}, 1, 0},
+		{"signal", sh("kill -9 $$"), -1, 9},
+		{"missing", []string{"/nonexistent/agent", "x"}, 1, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -98,10 +97,26 @@ func TestNewSession_KeepsTheScreenOfAProgramThatExitsAtOnce(t *testing.T) {
 			if p.Status != tc.status || p.Signal != tc.signal {
 				t.Errorf("status %d, signal %d; want %d, %d", p.Status, p.Signal, tc.status, tc.signal)
 			}
-			if out, err := s.Capture(t.Context(), name, 100); err != nil || !strings.Contains(out, tc.screen) {
-				t.Errorf("screen %q, %v; want %q", out, err, tc.screen)
-			}
 		})
+	}
+}
+
+func TestCapture_OutlivesTheProgram(t *testing.T) {
+	t.Parallel()
+	s := tmuxtest.Server(t)
+	start(t, s, tmux.Spec{Argv: sh("seq 100; echo bye; read -r l; exit 0")})
+	waitScreen(t, s, name, "bye")
+	if err := s.Enter(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	waitDead(t, s)
+	screen, err := s.Capture(t.Context(), name, 0)
+	if err != nil || !strings.Contains(screen, "bye") || strings.Contains(screen, "\n7\n") {
+		t.Errorf("screen %q, %v", screen, err)
+	}
+	all, err := s.Capture(t.Context(), name, 100)
+	if err != nil || !strings.Contains(all, "\n7\n") || !strings.Contains(all, "bye") {
+		t.Errorf("with scrollback %q, %v", all, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package tmuxtest
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +15,7 @@ import (
 
 // Dir returns a new directory with a path short enough for sockets, which
 // t.TempDir is not: it carries the test's name. It is removed after the test,
-// and every tmux server whose socket lies directly in it or one level below is
-// ended before.
+// and every tmux server whose socket lies in it is ended before.
 func Dir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "lf")
@@ -25,14 +25,12 @@ func Dir(tb testing.TB) string {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		for _, pattern := range []string{"*", "*/*", "*/*/*"} {
-			paths, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is well-formed
-			for _, p := range paths {
-				if fi, err := os.Lstat(p); err == nil && fi.Mode()&os.ModeSocket != 0 {
-					end(ctx, tb, p)
-				}
+		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type()&fs.ModeSocket != 0 {
+				end(ctx, tb, path)
 			}
-		}
+			return nil // what a program under test removes meanwhile is gone
+		})
 		if err := os.RemoveAll(dir); err != nil {
 			tb.Errorf("remove %s: %v", dir, err)
 		}
