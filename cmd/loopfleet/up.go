@@ -61,7 +61,7 @@ func (a *app) up(ctx context.Context, o upOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := process.InjectLag(a.getenv); err != nil {
+	if err := process.InjectFaults(a.getenv); err != nil {
 		return err
 	}
 	if o.generateSecret {

@@ -75,7 +75,7 @@ func serve(ctx context.Context, flags *process.Flags, getenv func(string) string
 	if err != nil {
 		return err
 	}
-	if err := process.InjectLag(getenv); err != nil {
+	if err := process.InjectFaults(getenv); err != nil {
 		return err
 	}
 	cfg, err := flags.Settings(getenv)

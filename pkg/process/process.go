@@ -19,7 +19,6 @@ import (
 	"golang.org/x/term"
 
 	"loopfleet/pkg/config"
-	"loopfleet/pkg/fault"
 	"loopfleet/pkg/natsconn"
 	"loopfleet/streams"
 )
@@ -176,21 +175,6 @@ func Provision(ctx context.Context, js jetstream.JetStream, opts streams.Options
 			log.Debug().Msg(strings.TrimSpace(line))
 		}
 	}
-	return nil
-}
-
-// InjectLag honours DISPATCH_LAG (a duration such as 500ms): every write after a
-// side effect waits that long. It is for tests.
-func InjectLag(getenv func(string) string) error {
-	v := getenv("DISPATCH_LAG")
-	if v == "" {
-		return nil
-	}
-	d, err := time.ParseDuration(v)
-	if err != nil {
-		return fmt.Errorf("DISPATCH_LAG %q: %w", v, err)
-	}
-	fault.Set(fault.Lag(d))
 	return nil
 }
 
