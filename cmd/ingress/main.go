@@ -59,7 +59,7 @@ that the same name with _FILE at its end names.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error { //nolint:contextcheck // it is ctx, through cobra
 			return serve(cmd.Context(), &flags, getenv, stdout, stderr)
 		},
 	}
@@ -73,8 +73,7 @@ that the same name with _FILE at its end names.`,
 		return exitDone
 	}
 	fmt.Fprintf(stderr, "ingress: %v\n", err)
-	var hint *process.HintError
-	if errors.As(err, &hint) {
+	if hint, ok := errors.AsType[*process.HintError](err); ok {
 		fmt.Fprintf(stderr, "hint: %s\n", hint.Hint())
 	}
 	if errors.Is(err, errUsage) || errors.Is(err, process.ErrLogLevel) {

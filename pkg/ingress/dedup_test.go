@@ -123,7 +123,7 @@ func TestGenerations_OutcomeThatIsOnlyInTheRecordCounts(t *testing.T) {
 }
 
 // rule: RR-10
-func TestDuplicates_DoneSurvivesARestartOfEverything(t *testing.T) {
+func TestDuplicates_DoneSurvivesARestartOfEverything(t *testing.T) { //nolint:tparallel // in this order
 	t.Parallel()
 	n := natstest.Start(t, "")
 	natstest.Provision(t, n.JS)
@@ -156,7 +156,7 @@ func TestDuplicates_DoneSurvivesARestartOfEverything(t *testing.T) {
 }
 
 // bug report 14
-func TestNames_ARenameOrTransferKeepsTheItem(t *testing.T) {
+func TestNames_ARenameOrTransferKeepsTheItem(t *testing.T) { //nolint:tparallel // in this order
 	t.Parallel()
 	n := natstest.Start(t, "")
 	natstest.Provision(t, n.JS)

@@ -146,7 +146,7 @@ func TestAnswer_ComesAfterTheEventIsStored(t *testing.T) { //nolint:paralleltest
 	seen := -1
 	restore := fault.Set(func(_ context.Context, p fault.Point) {
 		if p == fault.PublishAnswer {
-			seen = len(s.stored(t))
+			seen = len(s.stored(t)) //nolint:contextcheck // the test's own context
 		}
 	})
 	defer restore()

@@ -99,19 +99,30 @@ type Server struct {
 	answerIn time.Duration
 }
 
+// CheckSecret says whether New would accept this secret; the error wraps
+// ErrNoSecret.
+func CheckSecret(cfg config.Config, secret []byte) error {
+	hook := cfg.Webhooks.GHWebhook
+	switch {
+	case len(secret) > 0:
+		return nil
+	case !hook.Insecure:
+		return fmt.Errorf("%w: set %s, or %s_FILE to a file that holds it, to the secret of the hook on GitHub", ErrNoSecret, hook.SecretEnv, hook.SecretEnv)
+	case !Loopback(hook.Listen):
+		return fmt.Errorf("%w: webhooks.ghWebhook.insecure needs a loopback address in webhooks.ghWebhook.listen, not %q: set %s instead", ErrNoSecret, hook.Listen, hook.SecretEnv)
+	default:
+		return nil
+	}
+}
+
 // New returns a Server for the configured hook. It is an error to have no
 // secret unless webhooks.ghWebhook.insecure is set and listen is a loopback
 // address.
 func New(cfg config.Config, secret []byte, d Deps) (*Server, error) {
-	hook := cfg.Webhooks.GHWebhook
-	if len(secret) == 0 {
-		switch {
-		case !hook.Insecure:
-			return nil, fmt.Errorf("%w: set %s, or %s_FILE to a file that holds it, to the secret of the hook on GitHub", ErrNoSecret, hook.SecretEnv, hook.SecretEnv)
-		case !Loopback(hook.Listen):
-			return nil, fmt.Errorf("%w: webhooks.ghWebhook.insecure needs a loopback address in webhooks.ghWebhook.listen, not %q: set %s instead", ErrNoSecret, hook.Listen, hook.SecretEnv)
-		}
+	if err := CheckSecret(cfg, secret); err != nil {
+		return nil, err
 	}
+	hook := cfg.Webhooks.GHWebhook
 	if hook.Path == HealthPath || hook.Path == ReadyPath {
 		return nil, fmt.Errorf("webhooks.ghWebhook.path: %s is taken: choose another path", hook.Path)
 	}
