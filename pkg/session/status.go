@@ -76,6 +76,12 @@ func (d *Driver) Inspect(ctx context.Context, s record.Session) (Status, error) 
 	return status, err
 }
 
+// Alive looks, at no cost, whether the agent's own process runs. It may be that
+// a person has put another in its place; Inspect tells.
+func (d *Driver) Alive(s record.Session) bool {
+	return tmux.Process{PID: s.PanePID, Start: s.PaneStart}.Alive()
+}
+
 func (d *Driver) inspect(ctx context.Context, s record.Session) (Status, *tmux.Server, error) {
 	srv, err := d.server(s)
 	if err != nil {

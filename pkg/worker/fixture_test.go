@@ -55,6 +55,8 @@ type fleet struct {
 	reg  *registry.Registry
 	pub  *queue.Publisher
 	cfg  config.Config
+	// queue changes the times of the workers started after.
+	queue queue.Config
 }
 
 func newFleet(t *testing.T, change ...func(*config.Config)) *fleet {
@@ -136,7 +138,7 @@ func (f *fleet) start(id string, change ...func(*config.Config)) *running {
 		defer nc.Close()
 		r.done <- worker.Run(ctx, cfg, worker.Options{
 			Conn: nc, JS: js, Log: zerolog.New(zerolog.NewTestWriter(f.t)).Level(zerolog.InfoLevel), Version: "test",
-			Executable: self, Environ: os.Environ(), Ready: func(string) { close(ready) },
+			Executable: self, Environ: os.Environ(), Queue: f.queue, Ready: func(string) { close(ready) },
 		})
 	}()
 	select {

@@ -35,6 +35,9 @@ type Options struct {
 	// Environ is the environment that agents inherit, without SecretNames.
 	Environ     []string
 	SecretNames []string
+	// Queue overrides the queue's times and storage; zero values are the
+	// design's.
+	Queue queue.Config
 	// Ready is called with the worker's id once it takes work.
 	Ready func(id string)
 }
@@ -92,7 +95,7 @@ func Run(ctx context.Context, cfg config.Config, o Options) (err error) {
 	w, err := New(ctx, Config{
 		ID: id, Capacity: cfg.Worker.Capacity, Routing: cfg.Routing, Harnesses: set.Available(), Version: o.Version,
 	}, Deps{
-		Conn: o.Conn, JS: o.JS, Registry: reg, Events: events, Sessions: driver, Lease: lease, Log: o.Log, Queue: queue.Config{},
+		Conn: o.Conn, JS: o.JS, Registry: reg, Events: events, Sessions: driver, Lease: lease, Log: o.Log, Queue: o.Queue,
 	})
 	if err != nil {
 		return err

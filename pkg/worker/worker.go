@@ -25,6 +25,7 @@ import (
 type Sessions interface {
 	Spawn(ctx context.Context, req session.SpawnRequest) (session.SpawnResult, error)
 	Deliver(ctx context.Context, s record.Session, p session.Prompt) (session.Delivery, error)
+	Alive(s record.Session) bool
 	AwaitReceipt(ctx context.Context, s record.Session, eventID string) (bool, error)
 	HasReceipt(s record.Session, eventID string) (bool, error)
 	Inspect(ctx context.Context, s record.Session) (session.Status, error)
@@ -58,6 +59,9 @@ type Worker struct {
 	// one.
 	live     map[workitem.Ref]record.Session
 	reserved map[workitem.Ref]bool
+
+	stopWatch context.CancelFunc
+	watching  sync.WaitGroup
 }
 
 var _ queue.Handler = (*Worker)(nil)
@@ -95,6 +99,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.engine.Start(ctx, w); err != nil {
 		return fmt.Errorf("start worker %s: %w", w.cfg.ID, err)
 	}
+	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w.stopWatch = stop
+	w.watching.Go(func() { w.watch(watch) })
 	w.events.Post(eventlog.Entry{Type: event.WorkerStarted, Fields: map[string]any{
 		"capacity": w.cfg.Capacity, "harnesses": w.cfg.Harnesses, "version": w.cfg.Version,
 	}})
@@ -105,6 +112,8 @@ func (w *Worker) Start(ctx context.Context) error {
 // adopt again, otherwise they are ended with their conversation kept and handed
 // over.
 func (w *Worker) Stop(ctx context.Context, keep bool) {
+	w.stopWatch()
+	w.watching.Wait()
 	w.engine.Stop(ctx, keep)
 	mode := "drain"
 	if keep {

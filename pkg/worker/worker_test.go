@@ -296,3 +296,24 @@ func TestDrain(t *testing.T) {
 	t.Logf("handed over in %s", time.Since(start).Round(time.Millisecond))
 	f.wantReceived(ref, l, c)
 }
+
+// A process that ends between events is noticed: nothing dead is shown alive.
+func TestDeathIsNoticed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.start("w1")
+	ref := item(t, 51)
+	l := label(ref, 0)
+	f.publish(l)
+	f.want(l, record.Done, "")
+	kill(t, f.record(ref).Session.PanePID)
+	r := f.state(ref, record.StateDead)
+	if !strings.Contains(r.Reason, "signal 9") {
+		t.Errorf("reason %q, want the signal", r.Reason)
+	}
+	f.wantLogged(event.SessionDied, ref, 1)
+	c := comment(ref, 1)
+	f.publish(c)
+	f.want(c, record.Done, "")
+	f.wantReceived(ref, l, c)
+}
