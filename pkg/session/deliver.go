@@ -219,13 +219,13 @@ func (t typist) typeLine(ctx context.Context) error {
 			return err
 		}
 	}
-	// The file may have gone since, with everything that git does not know.
-	if err := writeInbox(t.s.Cwd, t.prompt); err != nil {
-		return &InboxError{Path: inboxPath(id), Err: err}
-	}
 	fault.Pass(ctx, fault.SubmitEnter)
 	if err := sleep(ctx, t.adapter.SubmitDelay()); err != nil {
 		return err
+	}
+	// The file may have gone since, with everything that git does not know.
+	if err := writeInbox(t.s.Cwd, t.prompt); err != nil {
+		return &InboxError{Path: inboxPath(id), Err: err}
 	}
 	for n := 1; ; n++ {
 		if err := t.srv.Enter(ctx, name); err != nil {

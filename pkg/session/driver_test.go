@@ -121,9 +121,10 @@ func setup(t *testing.T, edit func(*session.Config, map[string]config.Harness)) 
 	cfg := session.Config{
 		Worker: "w1", Dir: filepath.Join(dir, "w", "w1"), WorkDir: filepath.Join(dir, "work"),
 		ReceiptTimeout: 20 * time.Second, ProbeWindow: 500 * time.Millisecond,
-		Tmux:    config.Tmux{KeepSessionOnClose: true, KillHarnessOnClose: true, HarnessKillGraceSeconds: 2},
-		Log:     zerolog.New(zerolog.NewTestWriter(t)),
-		Environ: os.Environ(),
+		Tmux: config.Tmux{KeepSessionOnClose: true, KillHarnessOnClose: true, HarnessKillGraceSeconds: 2},
+		Log:  zerolog.New(zerolog.NewTestWriter(t)),
+		// An agent built with the race detector would take a second to end.
+		Environ: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 	}
 	harnesses := map[string]config.Harness{
 		"demo": {Command: []string{self, "demo-agent"}, Receipt: "file"},

@@ -50,7 +50,7 @@ func TestEnd_KeepsTheScreen(t *testing.T) {
 			s := e.spawn(e.request(name))
 			waitScreen(t, e, s, "boot text")
 			rep := e.end(s, e.EndOptions())
-			if rep.Missing || rep.SessionKilled || rep.Ended == 0 {
+			if rep.Missing || rep.SessionKilled || rep.Ended == 0 || rep.Killed > 0 {
 				t.Errorf("report %+v", rep)
 			}
 			if agentProcess(s).Alive() {

@@ -11,7 +11,7 @@ import (
 )
 
 // Marker is the line that marks a post as an agent's own.
-const Marker = "<!-- loopfleet -->"
+const Marker = event.Marker
 
 // Pointer is the one line that is typed for an event. It is all that reaches a
 // terminal.
