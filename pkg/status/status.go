@@ -110,6 +110,8 @@ type row struct {
 	// stored is the newest generation's message, if the stream has it.
 	stored bool
 	seq    uint64
+	// started says that the newest generation is being tried.
+	started bool
 	// control says that it is a control message, which has no outcome but a
 	// place in the record.
 	control  bool
@@ -254,6 +256,7 @@ func (r *row) judge(k key, rec record.Record) {
 		return
 	}
 	if _, ended := r.outcomes[r.latest]; !ended {
+		r.started = true
 		r.outcomes[r.latest] = record.Outcome{Attempts: s.Failures, Error: s.Error} // no Kind: under way
 	}
 }
@@ -271,6 +274,10 @@ func (r *row) delivery(k key) Delivery {
 		d.Status = Dropped
 	case record.Dead:
 		d.Status = Dead
+	default:
+		if !r.stored && !r.started {
+			d.Status = Unhandled // it was routed once, and nothing is left of it
+		}
 	}
 	return d
 }
