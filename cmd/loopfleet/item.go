@@ -99,7 +99,7 @@ func closest(item workitem.Ref, known []workitem.Ref) []workitem.Ref {
 	for _, k := range known {
 		cost := edits(item.Owner+"/"+item.Repo, k.Owner+"/"+k.Repo)
 		if item.Host != k.Host {
-			cost++
+			cost += 2
 		}
 		if n := edits(item.Number, k.Number); n > 0 {
 			cost += min(n, 2)

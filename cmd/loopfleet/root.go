@@ -39,6 +39,9 @@ type app struct {
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) exitCode {
 	a := &app{getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr}
 	root := newRoot(a) //nolint:contextcheck // the commands get ctx from ExecuteContext
+	if args == nil {
+		args = []string{} // nil would mean os.Args
+	}
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -171,6 +174,7 @@ func subcommandsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	cmd.SuggestionsMinimumDistance = max(cmd.SuggestionsMinimumDistance, 2)
 	err := usagef(cmd, "unknown command %q for %s", args[0], cmd.CommandPath())
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		err.hint = "did you mean " + strings.Join(near, " or ") + "?"

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"loopfleet/pkg/testutil/natstest"
+	"loopfleet/streams"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden outputs in testdata/script")
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"loopfleet": main}) }
+
+// TestScript runs the real program against a real server. Scripts under
+// testdata/script put records and log lines there with the commands of
+// commands_test.go, which write as the product does.
+func TestScript(t *testing.T) {
+	t.Parallel()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
+		Cmds:                commands(t),
+		Setup: func(e *testscript.Env) error {
+			s := natstest.StartTCP(t, filepath.Join(e.WorkDir, ".nats"))
+			e.Defer(s.Stop)
+			e.Values[serverKey{}] = s
+			e.Values[detacherKey{}] = make(chan string, 1)
+			for k, v := range map[string]string{
+				"NATS": s.URL(),
+				"TZ":   "UTC",
+				"HOST": host,
+				"HOME": e.WorkDir,
+			} {
+				e.Setenv(k, v)
+			}
+			return nil
+		},
+	})
+}
+
+// provisioned are the options of scripts' servers: leases that outlive a slow
+// machine's script.
+var provisioned = streams.Options{LeaseTTL: time.Hour}
