@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,8 +21,10 @@ import (
 // it waits for may have been purged meanwhile.
 const idle = time.Second
 
-// fromStream finds the messages of the id by their headers.
+// fromStream finds the messages by their headers: those of the id, and those of
+// what its GUID brought.
 func (f *finder) fromStream(ctx context.Context) error {
+	ids := f.eventIDs()
 	cons, err := f.deps.JS.OrderedConsumer(ctx, queue.EventsStream, jetstream.OrderedConsumerConfig{HeadersOnly: true})
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", queue.EventsStream, err)
@@ -57,7 +60,7 @@ func (f *finder) fromStream(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", queue.EventsStream, err)
 		}
-		f.message(msg, meta.Sequence.Stream)
+		f.message(ids, msg, meta.Sequence.Stream)
 		if meta.NumPending == 0 {
 			return nil
 		}
@@ -70,16 +73,16 @@ func next(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, err
 	return it.Next(jetstream.NextContext(ctx))
 }
 
-// message adds a message if it is of the id. What anybody else published there
+// message adds a message if it is asked for. What anybody else published there
 // has no item or no event id, and is passed over.
-func (f *finder) message(msg jetstream.Msg, seq uint64) {
+func (f *finder) message(ids []string, msg jetstream.Msg, seq uint64) {
 	h := msg.Headers()
 	id, guid := h.Get(event.HeaderID), h.Get(event.HeaderDelivery)
-	if id == "" || id != f.id && guid != f.id {
+	if id == "" || guid != f.id && !slices.Contains(ids, id) {
 		return
 	}
 	item, err := workitem.ParseSubject(msg.Subject())
-	if err != nil {
+	if err != nil || guid != f.id && !f.concerns(ids, id, item) {
 		return
 	}
 	r := f.row(id, item)

@@ -86,7 +86,7 @@ func Find(ctx context.Context, d Deps, id string) ([]Delivery, error) {
 		return []Delivery{unhandled("")}, nil
 	}
 	f := finder{deps: d, id: id, rows: map[key]*row{}}
-	for _, step := range []func(context.Context) error{f.fromStream, f.fromLog, f.fromOutcomes, f.fromRecords} {
+	for _, step := range []func(context.Context) error{f.fromLog, f.fromStream, f.fromOutcomes, f.fromRecords} {
 		if err := step(ctx); err != nil {
 			return nil, fmt.Errorf("status of %q: %w", id, err)
 		}

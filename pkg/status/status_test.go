@@ -262,7 +262,7 @@ func TestFind_OneRowPerItem(t *testing.T) {
 	one := status.Delivery{EventID: id, WorkItem: a.WorkItem, Status: status.InFlight, DeliveryIDs: []string{guid, "second"}}
 	two := status.Delivery{EventID: id, WorkItem: b.WorkItem, Status: status.Dead, Reason: "budget", DeliveryIDs: []string{guid}}
 	s.expect(t, id, one, two)
-	one.DeliveryIDs = []string{"second"}
+	one.DeliveryIDs = []string{"second", guid}
 	s.expect(t, "second", one)
 }
 
