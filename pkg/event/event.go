@@ -54,7 +54,13 @@ const (
 	Webhook  Source = "webhook"
 	Poll     Source = "poll"
 	Operator Source = "operator"
+	// Breaker is Loopfleet itself, pausing an item that gets too many prompts.
+	Breaker Source = "breaker"
 )
+
+// Marker is the hidden line in everything that Loopfleet and its agents post. A
+// text that has it on a line of its own is not an event.
+const Marker = "<!-- loopfleet -->"
 
 // Close reasons, as session.autoclosed carries them.
 const (

@@ -19,6 +19,9 @@ const (
 	LaneAck Point = "lane-ack"
 	// LogOutcome: the outcome is about to be logged.
 	LogOutcome Point = "log-outcome"
+	// NoticeAck: the ticket has been told and the message that asked for it is
+	// about to be acked.
+	NoticeAck Point = "notice-ack"
 	// PublishAnswer: the event is in the stream and the HTTP answer comes next.
 	PublishAnswer Point = "publish-answer"
 	// SessionEnded: the process tree has ended and the record is about to say so.
@@ -35,7 +38,7 @@ const (
 
 // Points lists every point, sorted.
 var Points = []Point{
-	AttemptFailed, ControlRecord, DedupPut, LaneAck, LogOutcome, OutcomeRecord,
+	AttemptFailed, ControlRecord, DedupPut, LaneAck, LogOutcome, NoticeAck, OutcomeRecord,
 	PublishAnswer, SessionEnded, SpawnRecord, SubmitEnter,
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Marker is the hidden line in everything that Loopfleet and its agents post.
-const Marker = "<!-- loopfleet -->"
+const Marker = event.Marker
 
 // selfAuthored reports whether the text carries Marker on a line of its own.
 // Quoted or within a line it is somebody talking about it. A code block does

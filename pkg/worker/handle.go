@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"loopfleet/pkg/deadletter"
 	"loopfleet/pkg/decide"
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/eventlog"
@@ -26,7 +27,7 @@ const withheldWait = 2 * time.Second
 func (w *Worker) Handle(ctx context.Context, it *queue.Item, m *queue.Message) queue.Verdict {
 	h := &handling{w: w, it: it, m: m}
 	if m.Err != nil {
-		return h.dead(ctx, "undecodable", m.Err)
+		return h.dead(ctx, deadletter.ReasonUndecodable, m.Err)
 	}
 	known, err := h.known(ctx)
 	switch {

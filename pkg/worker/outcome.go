@@ -2,13 +2,11 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
+	"loopfleet/pkg/deadletter"
 	"loopfleet/pkg/decide"
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/eventlog"
@@ -16,6 +14,7 @@ import (
 	"loopfleet/pkg/logkey"
 	"loopfleet/pkg/queue"
 	"loopfleet/pkg/record"
+	"loopfleet/pkg/session"
 	"loopfleet/pkg/workitem"
 )
 
@@ -85,47 +84,27 @@ func (h *handling) dead(ctx context.Context, reason string, cause error) queue.V
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	rec, _ := h.it.Record()
-	l := DeadLetter{
-		Event: h.m.Event, Reason: reason, Error: cause.Error(), Seq: h.m.Seq, At: now(), Worker: h.w.cfg.ID, NoticePending: true,
+	l := deadletter.Letter{
+		Event: h.m.Event, Reason: reason, Error: cause.Error(), Public: public(cause), Seq: h.m.Seq, At: now(), Worker: h.w.cfg.ID,
 	}
 	if rec.Started != nil {
 		l.Attempts = rec.Started.Failures
 	}
-	if err := h.w.keepDead(ctx, l); err != nil {
+	if err := deadletter.Keep(ctx, h.w.js, l); err != nil {
 		h.w.log.Error().Err(err).Msg("the event waits until its dead letter can be kept")
 		return queue.Later(time.Second)
 	}
 	return h.finish(ctx, record.Outcome{Kind: record.Dead, Reason: reason, Error: cause.Error(), Attempts: l.Attempts})
 }
 
-// DeadLetter is what LOOP_DEAD keeps of an event that was given up.
-type DeadLetter struct {
-	Event    event.Event `json:"event"`
-	Reason   string      `json:"reason"`
-	Error    string      `json:"last_error"`
-	Attempts int         `json:"attempts"`
-	Seq      uint64      `json:"seq"`
-	Worker   string      `json:"worker"`
-	At       time.Time   `json:"at"`
-	// NoticePending says that the ticket has not been told.
-	NoticePending bool `json:"notice_pending"`
-}
-
-// keepDead stores a dead letter; storing it again does nothing.
-func (w *Worker) keepDead(ctx context.Context, l DeadLetter) error {
-	b, err := json.Marshal(l)
-	if err != nil {
-		return fmt.Errorf("encode dead letter of %s: %w", l.Event.ID, err)
+// public is what a ticket may show of an error: not what an agent printed.
+func public(cause error) string {
+	if e, ok := errors.AsType[*session.SpawnError](cause); ok {
+		quiet := *e
+		quiet.Screen = ""
+		return quiet.Error()
 	}
-	m := nats.NewMsg(l.Event.WorkItem.DeadSubject())
-	m.Data = b
-	for k, v := range l.Event.Headers() {
-		m.Header.Set(k, v)
-	}
-	if _, err := w.js.PublishMsg(ctx, m, jetstream.WithMsgID(l.Event.MessageID()), jetstream.WithExpectStream(queue.DeadStream)); err != nil {
-		return fmt.Errorf("keep dead letter of %s for %s: %w", l.Event.ID, l.Event.WorkItem, err)
-	}
-	return nil
+	return cause.Error()
 }
 
 // Complete writes what a crash may have left out after an outcome was recorded.
