@@ -177,10 +177,9 @@ func (d *demo) play(ctx context.Context) error {
 			return err
 		}
 	}
-	rec, err := d.until(ctx, reg, item, "the agent to have everything", func(r *record.Record) bool {
+	if _, err := d.until(ctx, reg, item, "the agent to have everything", func(r *record.Record) bool {
 		return r.State == record.StateActive && r.Started == nil && len(r.Recent) >= 3
-	})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	if err := d.timeline(ctx, js, "2. What happened, and why (loopfleet events)", time.Time{}); err != nil {
@@ -202,7 +201,8 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.send(ctx, demoClose); err != nil {
 		return err
 	}
-	if rec, err = d.until(ctx, reg, item, "the session to be closed", func(r *record.Record) bool { return r.State == record.StateClosed }); err != nil {
+	rec, err := d.until(ctx, reg, item, "the session to be closed", func(r *record.Record) bool { return r.State == record.StateClosed })
+	if err != nil {
 		return err
 	}
 	if err := d.timeline(ctx, js, "", before); err != nil {

@@ -31,6 +31,7 @@ func (l *serverLog) note(s string) string {
 }
 
 func (l *serverLog) Noticef(f string, v ...any) { l.log.Debug().Msg("nats: " + fmt.Sprintf(f, v...)) }
+
 func (l *serverLog) Warnf(f string, v ...any) {
 	l.log.Warn().Msg("nats: " + l.note(fmt.Sprintf(f, v...)))
 }
@@ -42,5 +43,7 @@ func (l *serverLog) Fatalf(f string, v ...any) {
 func (l *serverLog) Errorf(f string, v ...any) {
 	l.log.Error().Msg("nats: " + l.note(fmt.Sprintf(f, v...)))
 }
+
 func (l *serverLog) Debugf(f string, v ...any) { l.log.Trace().Msg("nats: " + fmt.Sprintf(f, v...)) }
+
 func (l *serverLog) Tracef(f string, v ...any) { l.log.Trace().Msg("nats: " + fmt.Sprintf(f, v...)) }

@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error { //nolint:contextcheck // cobra carries it
 			return serve(cmd.Context(), &flags, getenv, environ, stdout, stderr)
 		},
 	}
@@ -59,8 +59,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 		return exitDone
 	}
 	fmt.Fprintf(stderr, "worker: %v\n", err)
-	var hint *process.HintError
-	if errors.As(err, &hint) {
+	if hint, ok := errors.AsType[*process.HintError](err); ok {
 		fmt.Fprintf(stderr, "hint: %s\n", hint.Hint())
 	}
 	if errors.Is(err, errUsage) || errors.Is(err, process.ErrLogLevel) {

@@ -96,7 +96,7 @@ func (f *Flags) Logger(w io.Writer, level zerolog.Level, getenv func(string) str
 // Terminal reports whether w is one.
 func Terminal(w any) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // G115: a file descriptor fits
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // HintError is a failure that a person can do something about.

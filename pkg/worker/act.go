@@ -23,6 +23,9 @@ func (h *handling) perform(ctx context.Context, rec record.Record, resent bool) 
 	if s == nil || s.Host != h.w.cfg.ID {
 		return h.spawn(ctx, rec, resent)
 	}
+	if taken, err := h.taken(*s); err != nil || taken {
+		return taken, err
+	}
 	status, err := h.w.sessions.Inspect(ctx, *s)
 	if err != nil {
 		return false, fmt.Errorf("look at the session: %w", err)
@@ -35,17 +38,31 @@ func (h *handling) perform(ctx context.Context, rec record.Record, resent bool) 
 	}
 	h.w.hosts(h.it.Ref, *s)
 	got, err := h.deliver(ctx, *s, resent)
-	var missing *session.MissingError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*session.MissingError](err); ok {
 		h.w.died(h.it.Ref, *s, missing.Status)
 		return h.spawn(ctx, rec, resent)
 	}
 	return got, err
 }
 
+// taken reports whether the agent took the event in an earlier start of it that
+// nothing was recorded of, whatever became of the agent since. A receipt does
+// not tell generations apart, so a later one is sent.
+func (h *handling) taken(s record.Session) (bool, error) {
+	if h.m.Event.Generation > 0 {
+		return false, nil
+	}
+	got, err := h.w.sessions.HasReceipt(s, h.m.Event.ID)
+	if err != nil {
+		return false, fmt.Errorf("look for an earlier receipt: %w", err)
+	}
+	h.submitted = h.submitted || got
+	return got, nil
+}
+
 // deliver sends the event to a running session and waits for its receipt.
 func (h *handling) deliver(ctx context.Context, s record.Session, resent bool) (bool, error) {
-	if s.BootEvent == h.m.Event.ID {
+	if s.BootEvent == h.m.Event.ID && h.m.Event.Generation == 0 {
 		// Its boot prompt was this event: all there is to do is to wait.
 		h.submitted = true
 		return h.w.sessions.AwaitReceipt(ctx, s, h.m.Event.ID)
@@ -116,8 +133,7 @@ func (h *handling) spawn(ctx context.Context, rec record.Record, resent bool) (b
 		return h.deliver(ctx, res.Session, resent)
 	}
 	got, err := w.sessions.AwaitReceipt(ctx, res.Session, h.m.Event.ID)
-	var missing *session.MissingError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*session.MissingError](err); ok {
 		w.died(h.it.Ref, res.Session, missing.Status)
 		return false, fmt.Errorf("the agent ended before it took its boot prompt: %w", err)
 	}

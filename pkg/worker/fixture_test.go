@@ -93,7 +93,7 @@ func newFleet(t *testing.T, change ...func(*config.Config)) *fleet {
 
 // endSessions leaves no agent behind, whatever the test did.
 func (f *fleet) endSessions() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) //nolint:usetesting // t.Context has ended
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	entries, err := f.reg.List(ctx)
 	if err != nil {

@@ -257,3 +257,32 @@ func TestCloseDuringSpawn(t *testing.T) {
 		t.Errorf("agent %d of the closed item lives", pid)
 	}
 }
+
+// A worker that died after the agent took the prompt, and the agent died too:
+// the receipt is read before anything is sent again. Half of scenario 29.
+func TestTakenBeforeDeath(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	w := f.start("w1")
+	ref := item(t, 70)
+	l, c := label(ref, 0), comment(ref, 1)
+	f.publish(l)
+	f.want(l, record.Done, "")
+	w.end()
+	s := f.record(ref).Session
+	// What a crash between receipt and record leaves behind.
+	file, err := os.OpenFile(filepath.Join(s.Dir, "receipts"), os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString(c.ID + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = file.Close()
+	kill(t, s.PanePID)
+	f.publish(c)
+	f.start("w1")
+	f.want(c, record.Done, "")
+	f.wantReceived(ref, l)
+	f.wantLogged(event.SessionRespawned, ref, 0)
+}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"loopfleet/pkg/queue"
@@ -40,11 +41,7 @@ func (w *Worker) watch(ctx context.Context) {
 func (w *Worker) hostedAll() map[workitem.Ref]record.Session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := make(map[workitem.Ref]record.Session, len(w.live))
-	for k, v := range w.live {
-		out[k] = v
-	}
-	return out
+	return maps.Clone(w.live)
 }
 
 // buryDead records that an agent has ended, unless something else has happened
