@@ -12,7 +12,7 @@ TEST_TIMEOUT   ?= 10m
 LAG            ?= 500ms
 FUZZTIME       ?= 30s
 DEMO_FLAGS     ?=
-RUN_FLAGS      ?=
+RUN_FLAGS      ?= --generate-secret
 
 export PATH    := $(TOOLBIN):$(BIN):$(PATH)
 # A checkout of another owner (a container, CI) has no version control that go could ask.

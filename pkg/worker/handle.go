@@ -340,7 +340,7 @@ func (h *handling) failed(ctx context.Context, cause error) queue.Verdict {
 	if err != nil {
 		return queue.Back
 	}
-	retry := att.Failures < w.cfg.Routing.MaxRetries
+	retry := att.Failures < w.budget(h.m.Event.Source)
 	h.post(event.DispatchFailed, event.Warn, map[string]any{
 		logkey.Attempt: att.Failures, logkey.Delivered: h.m.Delivered, logkey.Error: cause.Error(),
 		"will_retry": retry, "retry_in": wait,
@@ -349,6 +349,14 @@ func (h *handling) failed(ctx context.Context, cause error) queue.Verdict {
 		return h.dead(ctx, "attempts-spent", cause)
 	}
 	return queue.Later(wait)
+}
+
+// budget is how many tries an event gets in all.
+func (w *Worker) budget(source event.Source) int {
+	if source == event.Poll {
+		return w.cfg.PollRetries
+	}
+	return w.cfg.Routing.MaxRetries
 }
 
 func (h *handling) post(t event.LogType, level event.Level, fields map[string]any) {

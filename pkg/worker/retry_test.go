@@ -286,3 +286,42 @@ func TestTakenBeforeDeath(t *testing.T) {
 	f.wantReceived(ref, l)
 	f.wantLogged(event.SessionRespawned, ref, 0)
 }
+
+// Starts that end without an outcome are crashes; the fifth gives the event up.
+func TestCrashLoop(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	ref := item(t, 71)
+	l := label(ref, 0)
+	rec := record.New(ref)
+	for range record.MaxLostStarts {
+		rec.Begin(l.ID, 0, 1)
+	}
+	if _, err := f.reg.Put(t.Context(), rec, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.publish(l)
+	f.start("w1")
+	if o := f.want(l, record.Dead, "crash-loop"); o.Attempts != 0 {
+		t.Errorf("crashes were charged: %d attempts", o.Attempts)
+	}
+	f.wantLogged(event.SessionSpawned, ref, 0)
+}
+
+// Polled events have a budget of their own.
+func TestBudgetOfPolledEvents(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, func(c *config.Config) {
+		c.Harnesses["broken"] = config.Harness{Command: []string{"/nonexistent/agent"}, Receipt: "none"}
+		c.Routing.DefaultHarness = "broken"
+		c.Polling.MaxRetries = 1
+	})
+	f.start("w1")
+	ref := item(t, 72)
+	l := label(ref, 0)
+	l.Source, l.Kind = event.Poll, event.Presence
+	f.publish(l)
+	if o := f.want(l, record.Dead, "attempts-spent"); o.Attempts != 1 {
+		t.Errorf("%d attempts of a budget of 1", o.Attempts)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,6 +86,12 @@ func Run(ctx context.Context, cfg config.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if !slices.Contains(set.Available(), cfg.Routing.DefaultHarness) {
+		if a, err := set.Adapter(cfg.Routing.DefaultHarness); err == nil {
+			_, err = a.Find()
+			o.Log.Warn().Err(err).Msg("routing.defaultHarness does not work on this machine: every spawn here will fail")
+		}
+	}
 	driver, err := session.New(session.Config{
 		Worker: id, Dir: dir, WorkDir: filepath.Join(cfg.StateDir, "work"), ReceiptTimeout: cfg.Routing.ReceiptTimeout(),
 		Tmux: cfg.Routing.Tmux, Fence: lease.Left, Log: o.Log, Environ: o.Environ, SecretNames: o.SecretNames,
@@ -93,7 +100,7 @@ func Run(ctx context.Context, cfg config.Config, o Options) (err error) {
 		return err
 	}
 	w, err := New(ctx, Config{
-		ID: id, Capacity: cfg.Worker.Capacity, Routing: cfg.Routing, Harnesses: set.Available(), Version: o.Version,
+		ID: id, Capacity: cfg.Worker.Capacity, Routing: cfg.Routing, PollRetries: cfg.Polling.MaxRetries, Harnesses: set.Available(), Version: o.Version,
 	}, Deps{
 		Conn: o.Conn, JS: o.JS, Registry: reg, Events: events, Sessions: driver, Lease: lease, Log: o.Log, Queue: o.Queue,
 	})

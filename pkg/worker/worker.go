@@ -39,6 +39,8 @@ type Config struct {
 	ID       string
 	Capacity int
 	Routing  config.Routing
+	// PollRetries is the budget of polled events; Routing has that of others.
+	PollRetries int
 	// Harnesses that work here, for the worker's description.
 	Harnesses []string
 	Version   string
