@@ -47,7 +47,7 @@ func commands(t *testing.T) map[string]func(*testscript.TestScript, bool, []stri
 		},
 		// put record FILE, put worker FILE, put outcome ITEM FILE, put log FILE...:
 		// write what a worker or the ingress would.
-		"put": func(ts *testscript.TestScript, _ bool, args []string) { put(t.Context(), ts, args) },
+		"put": func(ts *testscript.TestScript, _ bool, args []string) { put(t, ts, args) },
 		// lease ID: hold the worker's lease.
 		"lease": func(ts *testscript.TestScript, _ bool, args []string) {
 			l, err := reg(t.Context(), ts).NewLease(args[0], time.Hour, "lock of the test")
@@ -170,7 +170,9 @@ func decode(ts *testscript.TestScript, data []byte, v any) {
 	ts.Check(dec.Decode(v))
 }
 
-func put(ctx context.Context, ts *testscript.TestScript, args []string) {
+func put(t *testing.T, ts *testscript.TestScript, args []string) {
+	t.Helper()
+	ctx := t.Context()
 	what, args := args[0], args[1:]
 	switch what {
 	case "record":
@@ -199,14 +201,15 @@ func put(ctx context.Context, ts *testscript.TestScript, args []string) {
 		_, err := queue.NewPublisher(natsServer(ts).JS).Publish(ctx, e)
 		ts.Check(err)
 	case "log":
-		putLog(ctx, ts, read(ts, args[0]))
+		putLog(t, ts, read(ts, args[0]))
 	default:
 		ts.Fatalf("put %s", what)
 	}
 }
 
 // putLog writes entries, one JSON object per line, a second apart.
-func putLog(ctx context.Context, ts *testscript.TestScript, data []byte) {
+func putLog(t *testing.T, ts *testscript.TestScript, data []byte) {
+	t.Helper()
 	at := time.Date(2026, 1, 31, 15, 4, 0, 0, time.UTC)
 	l, err := eventlog.New(natsServer(ts).JS, eventlog.Options{
 		Worker: "w1", Source: "worker", Log: zerolog.Nop(),
@@ -227,10 +230,10 @@ func putLog(ctx context.Context, ts *testscript.TestScript, data []byte) {
 		if e.Item != "" {
 			entry.WorkItem = ref(ts, e.Item)
 		}
-		ts.Check(l.Emit(ctx, entry))
+		ts.Check(l.Emit(t.Context(), entry))
 		at = at.Add(time.Second)
 	}
-	ts.Check(l.Close(ctx))
+	ts.Check(l.Close(t.Context()))
 }
 
 func tmuxSession(t *testing.T, ts *testscript.TestScript, args []string) {

@@ -41,7 +41,7 @@ is 1. Warnings are about what is legal and perhaps not meant.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			file := a.configFile
+			file := a.flags.ConfigFile
 			if len(args) == 1 {
 				file = args[0]
 			}

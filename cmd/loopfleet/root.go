@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"loopfleet/pkg/config"
 	"loopfleet/pkg/eventlog"
+	"loopfleet/pkg/process"
 )
 
 // exitCode is the status that the process ends with.
@@ -32,7 +31,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	configFile, stateDir, natsURL, logLevel string
+	flags process.Flags
 }
 
 // run is the program without the process around it.
@@ -114,6 +113,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage.`,
 		Example: `  loopfleet sessions list
   loopfleet sessions attach octo/hello#42
   loopfleet events --follow --work-item octo/hello#42`,
+		Version:       process.Build(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          subcommandsOnly,
@@ -125,11 +125,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{err: err, hint: "see `" + cmd.CommandPath() + " --help`"}
 	})
-	f := root.PersistentFlags()
-	f.StringVar(&a.configFile, "config", "", "configuration `file` (default: $LOOPFLEET_CONFIG, ./loopfleet.yaml, ~/.config/loopfleet/config.yaml)")
-	f.StringVar(&a.stateDir, "state-dir", "", "state `directory`, instead of stateDir of the configuration")
-	f.StringVar(&a.natsURL, "nats-url", "", "`address` of the NATS server, instead of nats.url of the configuration")
-	f.StringVar(&a.logLevel, "log-level", "", "how much to log on standard error: debug, info, warn or error")
+	a.flags.Register(root.PersistentFlags())
 	root.AddCommand(
 		newConfigCommand(a),
 		newDeliveriesCommand(a),
@@ -207,35 +203,13 @@ func orNothing(names []string) string {
 }
 
 // settings loads the configuration and applies the persistent flags.
-func (a *app) settings() (config.Config, error) {
-	cfg, err := config.Load(a.configFile, a.getenv)
-	if err != nil {
-		return config.Config{}, err
-	}
-	if a.stateDir != "" {
-		if cfg.StateDir, err = filepath.Abs(a.stateDir); err != nil {
-			return config.Config{}, fmt.Errorf("--state-dir: %w", err)
-		}
-	}
-	if a.natsURL != "" {
-		cfg.NATS.URL = a.natsURL
-	}
-	return cfg, nil
-}
+func (a *app) settings() (config.Config, error) { return a.flags.Settings(a.getenv) }
 
-// logger writes to standard error, for people on a terminal and as JSON lines
-// otherwise. Level holds unless --log-level says another.
+// logger writes to standard error. Level holds unless --log-level says another.
 func (a *app) logger(level zerolog.Level) (zerolog.Logger, error) {
-	if a.logLevel != "" {
-		l, err := zerolog.ParseLevel(a.logLevel)
-		if err != nil || l < zerolog.DebugLevel || l > zerolog.ErrorLevel {
-			return zerolog.Nop(), &usageError{err: fmt.Errorf("--log-level %q: it is debug, info, warn or error", a.logLevel)}
-		}
-		level = l
+	log, err := a.flags.Logger(a.stderr, level, a.getenv)
+	if errors.Is(err, process.ErrLogLevel) {
+		err = &usageError{err: err}
 	}
-	w := a.stderr
-	if _, ok := terminal(a.stderr); ok {
-		w = zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly, NoColor: !a.colour(a.stderr)}
-	}
-	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+	return log, err
 }

@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,11 +21,10 @@ import (
 
 	"loopfleet/pkg/config"
 	"loopfleet/pkg/eventlog"
+	"loopfleet/pkg/process"
 )
 
 const (
-	// secretFileName is where `loopfleet up` keeps the secret it generated.
-	secretFileName = "webhook-secret"
 	// hookTimeout is longer than any answer should take: the forge gives up
 	// after 10 s.
 	hookTimeout = 30 * time.Second
@@ -51,8 +48,9 @@ func newSendHookCommand(a *app) *cobra.Command {
 to try things without a forge, and how to send a delivery again that was missed:
 give its GUID with --delivery-id.
 
-The secret is the variable that --secret-env names; else the one of the
-configuration (webhooks.ghWebhook.secretEnv); else what ` + "`loopfleet up`" + ` generated.
+The secret is in the variable that --secret-env names; else in the one of the
+configuration (webhooks.ghWebhook.secretEnv); else in the state directory, where
+` + "`loopfleet up --generate-secret`" + ` keeps it.
 
 The exit status is 1 when the answer is not 2xx.`,
 		Example: `  loopfleet send-hook --event issues --file payload.json
@@ -218,23 +216,14 @@ func (a *app) hookSecret(cfg config.Config, env string) (string, error) {
 		}
 		return "", fmt.Errorf("%w: the variable %s is not set", errNoSecret, env)
 	}
-	hook := cfg.Webhooks.GHWebhook
-	secret, err := hook.Secret(a.getenv)
-	if err != nil || secret != "" {
-		return secret, err
+	secret, err := process.WebhookSecret(cfg, a.getenv)
+	if err != nil || len(secret) > 0 {
+		return string(secret), err
 	}
-	file := filepath.Join(cfg.StateDir, secretFileName)
-	b, err := os.ReadFile(file) //nolint:gosec // G304: in our own state directory
-	switch secret = strings.TrimSpace(string(b)); {
-	case secret != "":
-		return secret, nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("read the generated webhook secret: %w", err)
-	default:
-		return "", &hintError{
-			err:  fmt.Errorf("%w: %s is not set, and %s is not there", errNoSecret, hook.SecretEnv, file),
-			hint: "set " + hook.SecretEnv + " to the hook's secret, or start `loopfleet up`, which generates one",
-		}
+	name := cfg.Webhooks.GHWebhook.SecretEnv
+	return "", &hintError{
+		err:  fmt.Errorf("%w: %s is not set, and %s is not there", errNoSecret, name, process.SecretFile(cfg.StateDir)),
+		hint: "set " + name + " to the hook's secret, or start `loopfleet up --generate-secret`",
 	}
 }
 
