@@ -7,14 +7,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"loopfleet/pkg/config"
 	"loopfleet/pkg/process"
 	"loopfleet/pkg/registry"
 )
 
 // fleet is an open connection to a fleet's server.
 type fleet struct {
-	nc *nats.Conn
-	js jetstream.JetStream
+	cfg config.Config
+	nc  *nats.Conn
+	js  jetstream.JetStream
 }
 
 // connect opens the fleet's server; the caller closes it. A person who asks
@@ -32,7 +34,7 @@ func (a *app) connect(ctx context.Context) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fleet{nc: nc, js: js}, nil
+	return &fleet{cfg: cfg, nc: nc, js: js}, nil
 }
 
 // registry opens the fleet's buckets.
