@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"pkg/status", "pkg/ingress", "pkg/worker"},
 	{"cmd/internal/..."},
 	{"cmd/ingress", "cmd/worker", "cmd/loopfleet/..."},
-	{"pkg/testutil/..."},
+	{"pkg/testutil/...", "test/..."},
 }
 
 // serverOwners are the only packages that may link nats-server.
