@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"pkg/event", "pkg/config"},
 	{"pkg/record"},
 	{"pkg/router", "pkg/decide", "pkg/webhook", "pkg/harness/...", "pkg/natsconn", "pkg/forge/...", "pkg/ghshim", "streams"},
-	{"pkg/registry", "pkg/eventlog"},
+	{"pkg/registry", "pkg/eventlog", "pkg/process"},
 	{"pkg/queue", "pkg/session"},
 	{"pkg/deadletter"},
 	{"pkg/notice"},
