@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"loopfleet/pkg/config"
+	"loopfleet/pkg/deadletter"
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/eventlog"
 	"loopfleet/pkg/ingress"
@@ -200,6 +201,10 @@ func put(t *testing.T, ts *testscript.TestScript, args []string) {
 		decode(ts, read(ts, args[0]), &e)
 		_, err := queue.NewPublisher(natsServer(ts).JS).Publish(ctx, e)
 		ts.Check(err)
+	case "letter":
+		var l deadletter.Letter
+		decode(ts, read(ts, args[0]), &l)
+		ts.Check(deadletter.Keep(ctx, natsServer(ts).JS, l))
 	case "log":
 		putLog(t, ts, read(ts, args[0]))
 	default:

@@ -128,6 +128,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage.`,
 	a.flags.Register(root.PersistentFlags())
 	root.AddCommand(
 		newConfigCommand(a),
+		newDeadLettersCommand(a),
 		newDeliveriesCommand(a),
 		newDemoCommand(a),
 		newDemoAgentCommand(a),
