@@ -109,9 +109,16 @@ func whenOpen(in Input) Action {
 	if until := in.Published.Add(in.Routing.Quiet()); ev.Kind == event.CI && in.Now.Before(until) {
 		return Action{Do: Hold, Reason: Quiet, Until: until}
 	}
+	return whenArmed(in, started)
+}
+
+// whenArmed judges what is to be a prompt of an item with an agent, running or
+// not.
+func whenArmed(in Input, started bool) Action {
+	ev, rec := in.Event, in.Record
 	switch rec.State {
 	case record.StateFailed:
-		if !started && (ev.Kind == event.CI || !in.Published.After(rec.Since)) {
+		if !started && !replayed(ev) && (ev.Kind == event.CI || !in.Published.After(rec.Since)) {
 			return Action{Do: Drop, Reason: FailedSpawn}
 		}
 		return Action{Do: Spawn}
@@ -160,7 +167,13 @@ func whenArming(in Input, started bool) Action {
 		return Action{Do: Spawn}
 	case rec.State == record.StateFailed && ev.Kind != event.Presence:
 		return Action{Do: Spawn}
+	case replayed(ev):
+		return whenArmed(in, started)
 	default:
 		return Action{Do: Drop, Reason: Already}
 	}
 }
+
+// replayed reports whether a person sent the event once more after it was given
+// up: the agent is to have it, whatever the event is and whatever failed.
+func replayed(ev event.Event) bool { return ev.Source == event.Operator && ev.Generation > 0 }

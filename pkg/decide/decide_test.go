@@ -125,6 +125,9 @@ func TestEvent_Table(t *testing.T) {
 func TestEvent_Cases(t *testing.T) {
 	t.Parallel()
 	routing := config.Routing{ArmGraceSeconds: 60, QuietSeconds: 20}
+	replay := func(in *decide.Input) {
+		in.Event.Generation, in.Event.Source, in.Now = 1, event.Operator, at(100)
+	}
 	tests := []struct {
 		name   string
 		column string
@@ -142,6 +145,12 @@ func TestEvent_Cases(t *testing.T) {
 			in.Published = at(29)
 			in.Record.Begin("e-1", 1, 9)
 		}, drop(decide.FailedSpawn)},
+		{"failed: a CI failure replayed by a person", "failed", event.CI, replay, spawn},
+		{"failed: a presence replayed by a person", "failed", event.Presence, replay, spawn},
+		{"active: a label replayed by a person, whose prompt got no receipt", "active", event.Label, replay, deliver},
+		{"dead: a label replayed by a person", "dead", event.Label, replay, spawn},
+		{"closed: a comment replayed by a person", "closed", event.Comment, replay, drop(decide.ClosedItem)},
+		{"active: a label of a higher generation is no replay", "active", event.Label, func(in *decide.Input) { in.Event.Generation = 1 }, already},
 		{"starting: the label's own further tries", "starting before the program", event.Label, func(in *decide.Input) { in.Record.Begin("e-1", 0, 9) }, spawn},
 		{"backoff", "active", event.Comment, func(in *decide.Input) {
 			in.Record.Begin("e-1", 0, 9)
