@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -92,43 +90,13 @@ func (l *Line) text(key string) string {
 		return ""
 	case string:
 		return v
+	case []any:
+		texts := make([]string, len(v))
+		for i := range v {
+			texts[i] = fmt.Sprint(v[i])
+		}
+		return strings.Join(texts, ", ")
 	default:
 		return string(marshal(v))
 	}
-}
-
-// typeColumns is the width of the type's column: most types fit.
-const typeColumns = 18
-
-// Text is the line for people, in 80 columns: local time, a mark for warnings
-// (!) and errors (!!), type, item, reason, then the other fields.
-func (l *Line) Text() string { return l.TextWidth(80) }
-
-// TextWidth is Text for a terminal of that many columns; 0 cuts nothing. It
-// holds nothing that a terminal would obey.
-func (l *Line) TextWidth(width int) string {
-	parts := []string{
-		l.TS.Local().Format("01-02 15:04:05"),
-		fmt.Sprintf("%-2s", map[event.Level]string{event.Warn: "!", event.Error: "!!"}[l.Level]),
-		fmt.Sprintf("%-*s", typeColumns, Escape(string(l.Type))),
-	}
-	add := func(s string) {
-		if s != "" {
-			parts = append(parts, Escape(s))
-		}
-	}
-	add(strings.TrimPrefix(l.WorkItem.String(), workitem.GitHub+":"))
-	add(l.Reason())
-	add(l.text(logkey.Error))
-	for _, k := range slices.Sorted(maps.Keys(l.Fields)) {
-		if k != logkey.Reason && k != logkey.Error {
-			add(k + "=" + l.text(k))
-		}
-	}
-	for _, kv := range [][2]string{{logkey.Worker, l.Worker}, {logkey.EventID, l.EventID}, {logkey.Delivery, l.Delivery}} {
-		if kv[1] != "" {
-			add(kv[0] + "=" + kv[1])
-		}
-	}
-	return fit(strings.TrimRight(strings.Join(parts, " "), " "), width)
 }

@@ -141,39 +141,6 @@ func TestParse_OfANewerVersion(t *testing.T) {
 	}
 }
 
-func TestLine_Text(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 3, 1, 12, 0, 5, 0, time.Local)
-	for name, tc := range map[string]struct {
-		line Line
-		want string
-	}{
-		"plain": {
-			Line{TS: at, Type: event.SessionSpawned, Level: event.Info, WorkItem: item42(t), Fields: map[string]any{"harness": "demo"}},
-			"03-01 12:00:05    session.spawned    octo/hello#42 harness=demo",
-		},
-		"reason first, error second, the rest by name": {
-			Line{TS: at, Type: event.DispatchFailed, Level: event.Warn, Fields: map[string]any{"attempt": json.Number("1"), "reason": "busy", "error": "e"}},
-			"03-01 12:00:05 !  dispatch.failed    busy e attempt=1",
-		},
-		"cut at 80 columns": {
-			Line{TS: at, Type: event.DispatchDead, Level: event.Error, WorkItem: item42(t), Fields: map[string]any{"reason": strings.Repeat("界", 80)}},
-			"03-01 12:00:05 !! dispatch.dead      octo/hello#42 " + strings.Repeat("界", 14) + "…",
-		},
-		"hostile": {
-			Line{TS: at, Type: "x\x1b]0;y", Fields: map[string]any{"reason": "a\r\nb\u202e\u200b\xff\u00a0\x7f\U000e0041"}},
-			`03-01 12:00:05    x\x1b]0;y          a\r\nb\u202e\u200b\xff\u00a0\x7f\U000e0041`,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := tc.line.Text(); got != tc.want {
-				t.Errorf("got  %q\nwant %q", got, tc.want)
-			}
-		})
-	}
-}
-
 func FuzzLine(f *testing.F) {
 	f.Add("reason", "a\x1b[31m\u202e", 80)
 	f.Add("", "\xff", 1)
