@@ -110,7 +110,7 @@ func raced(err error) bool {
 // object starts an Object with the wanted members, as JSON has them.
 func object(def Definition, opts Options) (Object, error) {
 	want, err := toFields(opts.wanted(def))
-	return Object{Kind: def.Kind, Name: def.Name, Action: OK, overlay: want}, err
+	return Object{Kind: def.Kind, Name: def.Name, Action: OK, on: def.Stream(), overlay: want}, err
 }
 
 func planStream(ctx context.Context, js Server, def Definition, opts Options) (Object, error) {
@@ -118,7 +118,7 @@ func planStream(ctx context.Context, js Server, def Definition, opts Options) (O
 	if err != nil {
 		return o, err
 	}
-	name := streamName(def)
+	name := def.Stream()
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		o.Action = Create
@@ -152,13 +152,13 @@ func planConsumer(ctx context.Context, js Server, def Definition, opts Options) 
 	if err != nil {
 		return o, err
 	}
-	c, err := js.Consumer(ctx, Events, def.Name)
+	c, err := js.Consumer(ctx, o.on, def.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
 		o.Action = Create
 		return o, nil
 	case errors.Is(err, jetstream.ErrNotPullConsumer):
-		o.Action, o.Reasons = Refuse, []string{"it is a push consumer: " + remakeConsumer(def.Name)}
+		o.Action, o.Reasons = Refuse, []string{"it is a push consumer: " + remakeConsumer(o.on, def.Name)}
 		return o, nil
 	case err != nil:
 		return o, err
@@ -172,18 +172,10 @@ func planConsumer(ctx context.Context, js Server, def Definition, opts Options) 
 		return o, nil
 	}
 	o.Action = Update
-	if o.Reasons = refuseConsumer(def.Name, o.Fields); len(o.Reasons) > 0 {
+	if o.Reasons = refuseConsumer(o.on, def.Name, o.Fields); len(o.Reasons) > 0 {
 		o.Action = Refuse
 	}
 	return o, nil
-}
-
-// streamName is the name of the stream that holds the definition's object.
-func streamName(def Definition) string {
-	if def.Kind == Bucket {
-		return "KV_" + def.Name
-	}
-	return def.Name
 }
 
 // apply creates or updates the object. An update sets the members that the
@@ -198,9 +190,9 @@ func (o *Object) apply(ctx context.Context, js Server) error {
 			break
 		}
 		if o.Action == Create {
-			_, err = js.CreateConsumer(ctx, Events, o.cons)
+			_, err = js.CreateConsumer(ctx, o.on, o.cons)
 		} else {
-			_, err = js.UpdateConsumer(ctx, Events, o.cons)
+			_, err = js.UpdateConsumer(ctx, o.on, o.cons)
 		}
 	default:
 		if err = fromFields(o.overlay, &o.stream); err != nil {

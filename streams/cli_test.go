@@ -69,7 +69,7 @@ func TestDefinitions_NATSCLIAcceptsEveryFile(t *testing.T) {
 	}
 	for _, d := range streams.Definitions() {
 		if d.Kind == streams.Consumer || d.Kind == streams.Lanes {
-			run("consumer", "add", streams.Events, "--config", d.Path())
+			run("consumer", "add", d.Stream(), "--config", d.Path())
 		} else {
 			run("stream", "add", "--config", d.Path())
 		}

@@ -14,7 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Names of the streams and of the shared consumers on Events.
+// Names of the streams and of the shared consumers: Notices is on Dead, the
+// others are on Events.
 const (
 	Events = "LOOP_EVENTS"
 	Log    = "LOOP_LOG"
@@ -22,6 +23,7 @@ const (
 
 	Doorbell = "doorbell"
 	Control  = "control"
+	Notices  = "notices"
 
 	leases = "loop_leases"
 )
@@ -65,6 +67,21 @@ func (d Definition) Path() string {
 		dir = Consumer
 	}
 	return path.Join(string(dir), name+".json")
+}
+
+// Stream is the stream that a Consumer or Lanes is on, and that holds the object
+// of any other kind.
+func (d Definition) Stream() string {
+	switch {
+	case d.Kind == Bucket:
+		return "KV_" + d.Name
+	case d.Kind == Stream:
+		return d.Name
+	case d.Name == Notices:
+		return Dead
+	default:
+		return Events
+	}
 }
 
 //go:embed stream/*.json bucket/*.json consumer/*.json

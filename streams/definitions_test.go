@@ -90,7 +90,7 @@ func TestDefinitions_AgreeWithTheWordsOfTheOtherPackages(t *testing.T) {
 		t.Error("LOOP_EVENTS allows direct get: control folds must read the leader")
 	}
 	dead := streamConfig(t, "stream/LOOP_DEAD.json")
-	if d := cmp.Diff([]string{workitem.DeadPrefix + ">"}, dead.Subjects); d != "" {
+	if d := cmp.Diff([]string{workitem.DeadPrefix + ">", "loop.notice.>"}, dead.Subjects); d != "" {
 		t.Error(d)
 	}
 	if ttl := streamConfig(t, "bucket/loop_dedup.json").MaxAge; ttl != streams.OutcomeTTL {

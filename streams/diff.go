@@ -40,6 +40,8 @@ type Object struct {
 	// Reasons say why it is refused and what to do, one sentence each.
 	Reasons []string `json:"reasons,omitempty"`
 
+	// on is the stream of a consumer.
+	on string
 	// overlay is what Create or Update sets, on top of what the server has.
 	overlay map[string]any
 	stream  jetstream.StreamConfig

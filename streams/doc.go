@@ -2,8 +2,8 @@
 // buckets, shared consumers, the template of lanes) and brings a server to it.
 //
 // The definitions are the JSON files beside this one, in the form that
-// `nats stream add --config FILE` and `nats consumer add LOOP_EVENTS --config
-// FILE` accept, so an operator can read and apply them without Loopfleet. A
+// `nats stream add --config FILE` and `nats consumer add STREAM --config FILE`
+// (LOOP_DEAD for notices, else LOOP_EVENTS) accept, so an operator can read and apply them without Loopfleet. A
 // bucket is the stream KV_<bucket>, laid out as every NATS client expects it.
 //
 // [Plan] compares a server with the definitions and changes nothing. [Apply]

@@ -102,7 +102,7 @@ var fixedConsumer = []string{
 	"ack_policy", "deliver_policy", "max_waiting", "mem_storage", "opt_start_seq", "replay_policy",
 }
 
-func refuseConsumer(name string, fields []Field) []string {
+func refuseConsumer(stream, name string, fields []Field) []string {
 	var fixed []string
 	for _, f := range fields {
 		if slices.Contains(fixedConsumer, f.Name) {
@@ -112,11 +112,12 @@ func refuseConsumer(name string, fields []Field) []string {
 	if len(fixed) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s can only be set when the consumer is made: %s", strings.Join(fixed, ", "), remakeConsumer(name))}
+	return []string{fmt.Sprintf("%s can only be set when the consumer is made: %s", strings.Join(fixed, ", "), remakeConsumer(stream, name))}
 }
 
-// remakeConsumer is the manual step. It is safe for the shared consumers: they
-// only ring, and ringing again decides nothing.
-func remakeConsumer(name string) string {
-	return fmt.Sprintf("remove it with `nats consumer rm %s %s`, then run `loopfleet streams apply`", Events, name)
+// remakeConsumer is the manual step. It is safe for the shared consumers: bells
+// only ring, and ringing again decides nothing; a notice that was posted already
+// is found on its ticket.
+func remakeConsumer(stream, name string) string {
+	return fmt.Sprintf("remove it with `nats consumer rm %s %s`, then run `loopfleet streams apply`", stream, name)
 }
