@@ -142,6 +142,10 @@ func (e *Engine) ring(ctx context.Context, m jetstream.Msg) {
 			return e.pokeHere(ctx, it, pokeBell) == pokeOK
 		}
 		cur, err := e.reg.Get(ctx, it.Ref)
+		if errors.Is(err, registry.ErrUnreadable) {
+			e.log.Error().Err(err).Msg("the item waits for a program that can read its record")
+			return true // whose sweep compares floor and last sequence
+		}
 		if err != nil {
 			return false
 		}
@@ -154,8 +158,10 @@ func (e *Engine) ring(ctx context.Context, m jetstream.Msg) {
 			return false
 		case rec.Owner != "":
 			return e.ringOwner(ctx, it, rec.Owner)
-		case e.room() || claimableFull(rec):
-			return e.claim(ctx, it, "bell")
+		}
+		switch owned, full := e.claim(ctx, it, claimBell); {
+		case !full:
+			return owned
 		case rec.State == record.StateWaiting:
 			return true
 		}
@@ -179,11 +185,6 @@ func (e *Engine) ringOwner(ctx context.Context, it *Item, owner string) bool {
 	default:
 		return false
 	}
-}
-
-// claimableFull: a full worker may own what only has events to drop.
-func claimableFull(r record.Record) bool {
-	return r.Want.Ended() && r.Reason != record.ReasonNoRoom
 }
 
 // ringControl sees to it that control is folded by the owner, or into the
@@ -213,7 +214,9 @@ func (e *Engine) ringControl(ctx context.Context, m jetstream.Msg) {
 		case ownerRestarting:
 			return true // folded when its ownership begins again
 		case ownerGone:
-			e.claim(ctx, it, "control")
+			if _, full := e.claim(ctx, it, claimControl); full {
+				e.leaveUnowned(ctx, it, rec.Owner)
+			}
 		case ownerUnknown:
 		}
 		return false
@@ -240,6 +243,9 @@ func (e *Engine) foldUnowned(ctx context.Context, it *Item, cur registry.Entry) 
 		return false
 	}
 	e.logFolded(it, folded)
+	if rec.State == record.StateWaiting {
+		_ = e.nc.Publish(waitingSubject, nil) // a resumed item may be claimed now
+	}
 	return true
 }
 
@@ -296,7 +302,7 @@ func (e *Engine) pokeHere(ctx context.Context, it *Item, kind pokeKind) pokeAnsw
 	if !it.owner() {
 		return pokeNotMine
 	}
-	e.openLane(ctx, it, false)
+	e.openLane(ctx, it)
 	return pokeOK
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,7 +85,8 @@ type Handler interface {
 	Leftover(ctx context.Context, rec record.Record)
 	// Hosted lists the items with a session on this machine.
 	Hosted(ctx context.Context) ([]workitem.Ref, error)
-	// Free is how many more sessions may start here; it may be negative.
+	// Free is how many more sessions may start here; it may be negative. A
+	// handler takes room before it records the start of a spawn.
 	Free() int
 	// Describe fills in what the worker says of itself beside its state.
 	Describe(w *registry.Worker)
@@ -114,7 +117,7 @@ var (
 	NoRoom = Verdict{kind: verdictNoRoom}
 )
 
-// Later: a try failed; hand it out again after d.
+// Later says that a try failed: hand it out again after d.
 func Later(d time.Duration) Verdict { return Verdict{kind: verdictLater, delay: d} }
 
 // Engine runs one worker's part of the queue.
@@ -131,14 +134,14 @@ type Engine struct {
 
 	mu     sync.Mutex
 	items  map[string]*Item
-	claims map[string]bool // claimed for a spawn that has not been decided yet
+	claims map[*Item]bool // claimed for a spawn that has not been decided yet
+	ended  bool           // nothing more is begun in the background
 
 	ready    atomic.Bool
 	stopping atomic.Bool
 	wg       sync.WaitGroup // everything but lanes
 	pulling  sync.WaitGroup // bell loops
-	sweeping sync.Mutex
-	scanning sync.Mutex
+	scanning gate
 	claimNow chan struct{}
 	sweepNow chan struct{}
 
@@ -157,7 +160,7 @@ func New(ctx context.Context, cfg Config, nc *nats.Conn, js jetstream.JetStream,
 	}
 	return &Engine{
 		cfg: cfg, nc: nc, js: js, reg: reg, reader: reader, lease: lease, events: events, log: log,
-		items: map[string]*Item{}, claims: map[string]bool{},
+		items: map[string]*Item{}, claims: map[*Item]bool{}, scanning: newGate(),
 		claimNow: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1),
 	}, nil
 }
@@ -169,11 +172,17 @@ func (e *Engine) Reader() *Reader { return e.reader }
 func (e *Engine) Lease() *registry.Lease { return e.lease }
 
 // Start takes the lease, adopts what names this worker and begins to take work.
-// It waits for the lease until ctx ends. Call Stop to end what it began.
-func (e *Engine) Start(ctx context.Context, h Handler) error {
+// It waits for the lease until ctx ends. Call Stop to end what it began; after an
+// error nothing is left to end. An engine is started once.
+func (e *Engine) Start(ctx context.Context, h Handler) (err error) {
 	e.handler = h
 	e.runCtx, e.endRun = context.WithCancelCause(context.WithoutCancel(ctx))
 	e.pullCtx, e.endPull = context.WithCancelCause(e.runCtx)
+	defer func() {
+		if err != nil {
+			e.giveUp(ctx)
+		}
+	}()
 	if err := e.takeLease(ctx); err != nil {
 		return err
 	}
@@ -195,13 +204,13 @@ func (e *Engine) Start(ctx context.Context, h Handler) error {
 		return err
 	}
 	e.background(e.leaseLoop)
-	e.returnScan(e.runCtx)
+	e.returnScan(e.runCtx) //nolint:contextcheck // what Start begins outlives its context
 	e.ready.Store(true)
 	for _, b := range []struct {
 		consumer string
 		ring     func(context.Context, jetstream.Msg)
 	}{{Doorbell, e.ring}, {ControlBell, e.ringControl}} {
-		e.pulling.Go(func() { e.bellLoop(b.consumer, b.ring) })
+		e.pulling.Go(func() { e.bellLoop(b.consumer, b.ring) }) //nolint:contextcheck // ends with pullCtx
 	}
 	for _, loop := range []func(){e.claimLoop, e.sweepLoop, e.watchLeases, e.idleLoop, e.purgeLoop} {
 		e.background(loop)
@@ -209,13 +218,46 @@ func (e *Engine) Start(ctx context.Context, h Handler) error {
 	return nil
 }
 
-// background runs fn until the engine has stopped.
-func (e *Engine) background(fn func()) { e.wg.Go(fn) }
+// giveUp ends what an unsuccessful Start began.
+func (e *Engine) giveUp(ctx context.Context) {
+	e.stopping.Store(true)
+	e.endAll()
+	if e.lease.Valid() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		if err := e.lease.Release(ctx); err != nil {
+			e.log.Warn().Err(err).Msg("the lease ends by itself")
+		}
+	}
+}
+
+// endAll ends everything in the background and waits for it.
+func (e *Engine) endAll() {
+	e.endRun(ErrStopping)
+	e.mu.Lock()
+	e.ended = true
+	e.mu.Unlock()
+	e.wg.Wait()
+}
+
+// background runs fn beside the caller; Stop waits for it. The caller must not
+// hold e.mu.
+func (e *Engine) background(fn func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.wg.Go(fn)
+	}
+}
 
 // Stop ends the engine. Keep leaves the sessions running for the same worker to
 // adopt again; otherwise they are ended and the items handed over. What lies
-// between a paste and its submit is finished first.
+// between a paste and its submit is finished first. It does nothing to an engine
+// that has not started.
 func (e *Engine) Stop(ctx context.Context, keep bool) {
+	if !e.ready.Load() {
+		return
+	}
 	e.stopping.Store(true)
 	state, until := registry.WorkerDraining, time.Time{}
 	if keep {
@@ -247,8 +289,7 @@ func (e *Engine) Stop(ctx context.Context, keep bool) {
 			e.log.Warn().Err(err).Msg("peers could not be told that this worker has stopped")
 		}
 	}
-	e.endRun(ErrStopping)
-	e.wg.Wait()
+	e.endAll()
 	if !keep && e.lease.Valid() {
 		if err := e.lease.Release(ctx); err != nil {
 			e.log.Warn().Err(err).Msg("the lease ends by itself")
@@ -263,6 +304,9 @@ func (e *Engine) putState(ctx context.Context, s registry.WorkerState, until tim
 	return e.reg.PutWorker(ctx, w)
 }
 
+// Item returns the one Item of a reference in this process, owned or not.
+func (e *Engine) Item(ref workitem.Ref) *Item { return e.item(ref) }
+
 // item returns the one Item of a reference in this process.
 func (e *Engine) item(ref workitem.Ref) *Item {
 	e.mu.Lock()
@@ -270,7 +314,7 @@ func (e *Engine) item(ref workitem.Ref) *Item {
 	key := ref.Key()
 	it := e.items[key]
 	if it == nil {
-		it = &Item{Ref: ref, engine: e, wake: make(chan struct{}, 1)}
+		it = newItem(ref, e)
 		e.items[key] = it
 	}
 	return it
@@ -279,20 +323,39 @@ func (e *Engine) item(ref workitem.Ref) *Item {
 func (e *Engine) all() []*Item {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := make([]*Item, 0, len(e.items))
-	for _, it := range e.items {
-		out = append(out, it)
-	}
-	return out
+	return slices.Collect(maps.Values(e.items))
 }
 
 // room reports whether an item that needs a spawn may be claimed: what was
 // claimed for one already, and has not been decided, counts.
 func (e *Engine) room() bool {
+	free := e.handler.Free()
 	e.mu.Lock()
-	n := len(e.claims)
+	defer e.mu.Unlock()
+	return free > len(e.claims)
+}
+
+// takeRoom sets room aside for an item that is about to be claimed.
+func (e *Engine) takeRoom(it *Item) bool {
+	free := e.handler.Free()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.claims[it] && free <= len(e.claims) {
+		return false
+	}
+	e.claims[it] = true
+	return true
+}
+
+// giveRoom gives back what takeRoom set aside, if it did.
+func (e *Engine) giveRoom(it *Item) {
+	e.mu.Lock()
+	held := e.claims[it]
+	delete(e.claims, it)
 	e.mu.Unlock()
-	return e.handler.Free()-n > 0
+	if held {
+		kick(e.claimNow)
+	}
 }
 
 // Freed tells the engine that a session ended, so that a waiting item may be

@@ -13,6 +13,7 @@ import (
 
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/fault"
+	"loopfleet/pkg/record"
 	"loopfleet/streams"
 )
 
@@ -38,28 +39,29 @@ type lane struct {
 	cancel   context.CancelCauseFunc
 	done     chan struct{}
 	busy     atomic.Bool
+	hurry    atomic.Bool        // look again at a message put back with a delay
 	consumer jetstream.Consumer // used by its loop only
+	anew     bool               // the consumer that is found is deleted first
 }
 
-// openLane starts to pull the item's events. Anew deletes the consumer that is
-// found first: a former owner may still have a pull open on it. The caller holds
-// it.op and the item is owned.
-func (e *Engine) openLane(ctx context.Context, it *Item, anew bool) {
+// openLane starts to pull the item's events from the floor. A consumer that is
+// found is deleted first: a former owner may still have a pull open on it, and
+// what a closed pull of our own was handed would come again only after AckWait.
+// The caller holds it.op and the item is owned.
+func (e *Engine) openLane(ctx context.Context, it *Item) {
 	if it.lane != nil || e.stopping.Load() {
 		return
 	}
-	l := &lane{done: make(chan struct{})}
+	l := &lane{done: make(chan struct{}), anew: true}
 	l.ctx, l.cancel = context.WithCancelCause(e.runCtx)
-	c, err := e.bindLane(ctx, it, anew)
-	if err != nil {
+	if err := e.bindLane(ctx, it, l); err != nil {
 		e.log.Warn().Err(err).Msg("opening a lane is tried again")
 	}
-	l.consumer = c
 	it.lastWork.Store(time.Now().UnixNano())
 	it.mu.Lock()
 	it.lane = l
 	it.mu.Unlock()
-	go e.laneLoop(it, l)
+	go e.laneLoop(it, l) //nolint:contextcheck // ends with the lane's own context
 }
 
 // stopLane ends the pull and waits for the event under way to be left alone. The
@@ -70,30 +72,34 @@ func (e *Engine) stopLane(it *Item, cause error) {
 		return
 	}
 	l.cancel(cause)
-	<-l.done
+	<-l.done // the handler returns soon after its context has ended
 	it.mu.Lock()
 	it.lane = nil
 	it.mu.Unlock()
 }
 
 // bindLane makes, or finds, the item's consumer.
-func (e *Engine) bindLane(ctx context.Context, it *Item, anew bool) (jetstream.Consumer, error) {
+func (e *Engine) bindLane(ctx context.Context, it *Item, l *lane) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	name := it.Ref.LaneName()
-	if anew {
+	if l.anew {
 		if err := e.deleteLane(ctx, it); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	c, err := e.js.Consumer(ctx, EventsStream, name)
-	if err == nil {
-		return c, nil
+	switch {
+	case err == nil:
+		l.consumer, l.anew = c, false
+		return nil
+	case !errors.Is(err, jetstream.ErrConsumerNotFound):
+		return fmt.Errorf("open lane of %s: %w", it.Ref, err)
 	}
-	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, fmt.Errorf("open lane of %s: %w", it.Ref, err)
+	rec, owned := it.Record()
+	if !owned {
+		return fmt.Errorf("open lane of %s: %w", it.Ref, ErrNotOwner)
 	}
-	rec, _ := it.Record()
 	cfg := streams.Lane(e.cfg.Replicas)
 	cfg.Durable, cfg.FilterSubject = name, it.Ref.EventsSubject()
 	cfg.Description = it.Ref.String()
@@ -101,11 +107,11 @@ func (e *Engine) bindLane(ctx context.Context, it *Item, anew bool) (jetstream.C
 	cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, rec.Floor+1
 	cfg.AckWait = e.cfg.AckWait
 	cfg.MemoryStorage = e.cfg.Memory
-	c, err = e.js.CreateConsumer(ctx, EventsStream, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("create lane of %s: %w", it.Ref, err)
+	if c, err = e.js.CreateConsumer(ctx, EventsStream, cfg); err != nil {
+		return fmt.Errorf("create lane of %s: %w", it.Ref, err)
 	}
-	return c, nil
+	l.consumer, l.anew = c, false
+	return nil
 }
 
 func (e *Engine) deleteLane(ctx context.Context, it *Item) error {
@@ -125,12 +131,10 @@ func (e *Engine) laneLoop(it *Item, l *lane) {
 			continue
 		}
 		if l.consumer == nil {
-			c, err := e.bindLane(l.ctx, it, false)
-			if err != nil {
+			if err := e.bindLane(l.ctx, it, l); err != nil {
 				pause(l.ctx, 100*time.Millisecond)
 				continue
 			}
-			l.consumer = c
 		}
 		if err := e.pullOne(it, l); err != nil && l.ctx.Err() == nil {
 			e.log.Debug().Err(err).Stringer("work_item", it.Ref).Msg("lane is bound again")
@@ -153,6 +157,9 @@ func (e *Engine) pullOne(it *Item, l *lane) error {
 		e.runMessage(it, l, m)
 		it.lastWork.Store(time.Now().UnixNano())
 		l.busy.Store(false)
+		if l.hurry.Swap(false) {
+			e.background(func() { e.hurry(it) })
+		}
 	}
 	err = batch.Error()
 	if errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
@@ -173,9 +180,7 @@ func (e *Engine) runMessage(it *Item, l *lane, msg jetstream.Msg) {
 	stopKeeping := e.keepInProgress(msg)
 	v := e.judge(l.ctx, it, m)
 	stopKeeping()
-	e.mu.Lock()
-	delete(e.claims, it.Ref.Key())
-	e.mu.Unlock()
+	e.giveRoom(it)
 	if v.kind != verdictAck && !it.Owns() {
 		v = Back
 	}
@@ -204,6 +209,10 @@ func (e *Engine) judge(ctx context.Context, it *Item, m *Message) Verdict {
 	if !owned || !e.lease.Valid() || ctx.Err() != nil {
 		return Back
 	}
+	if err := e.payOwed(ctx, it); err != nil {
+		e.log.Warn().Err(err).Msg("completing an outcome is tried again")
+		return Back
+	}
 	if m.Seq <= rec.Floor {
 		for _, o := range rec.Recent {
 			if o.Seq == m.Seq {
@@ -218,6 +227,9 @@ func (e *Engine) judge(ctx context.Context, it *Item, m *Message) Verdict {
 	if err := e.fold(ctx, it); err != nil {
 		e.log.Warn().Err(err).Stringer("work_item", it.Ref).Msg("control could not be read; the event waits")
 		return Back
+	}
+	if rec, _ = it.Record(); rec.Want != record.Run {
+		e.giveRoom(it) // it is held or dropped
 	}
 	return e.guarded(ctx, it, m)
 }

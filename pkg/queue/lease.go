@@ -38,13 +38,16 @@ func (e *Engine) takeLease(ctx context.Context) error {
 // lost it lets go of everything first and only then takes it again; what it
 // finds then is read anew, beside the loop.
 func (e *Engine) leaseLoop() {
-	for pause(e.runCtx, e.lease.TTL()/4) {
+	wait := e.lease.TTL() / 4
+	for pause(e.runCtx, wait) {
+		wait = e.lease.TTL() / 4
 		err := e.lease.Renew(e.runCtx)
 		if err == nil || e.runCtx.Err() != nil {
 			continue
 		}
 		if !errors.Is(err, registry.ErrLeaseLost) {
 			e.log.Warn().Err(err).Dur("left", e.lease.Left()).Msg("renewing the lease is tried again")
+			wait = e.lease.TTL() / 20
 			continue
 		}
 		if e.stopping.Load() {
@@ -75,9 +78,6 @@ func (e *Engine) letGo() {
 		})
 	}
 	wg.Wait()
-	e.mu.Lock()
-	clear(e.claims)
-	e.mu.Unlock()
 }
 
 // returnScan takes up what names this worker, takes back what runs here and
@@ -88,7 +88,7 @@ func (e *Engine) returnScan(ctx context.Context) {
 	var entries []registry.Entry
 	for {
 		var err error
-		if entries, err = e.reg.List(ctx); err == nil {
+		if entries, err = e.list(ctx); err == nil {
 			break
 		}
 		e.log.Warn().Err(err).Msg("reading the registry is tried again")
@@ -115,7 +115,7 @@ func (e *Engine) returnScan(ctx context.Context) {
 			e.handler.Leftover(ctx, rec)
 		case rec.Owner == e.cfg.Worker:
 		case rec.Owner == "" && rec.Session != nil && rec.Session.Host == e.cfg.Worker && !rec.Want.Ended():
-			e.claim(ctx, e.item(ref), "return")
+			e.claim(ctx, e.item(ref), claimReturn)
 		default:
 			e.adopt(ctx, e.item(ref)) // reads again, and ends the leftover
 		}

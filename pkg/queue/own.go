@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"loopfleet/pkg/event"
@@ -20,24 +21,45 @@ func (e *Engine) logOwner(it *Item, from, to, why string) {
 	}})
 }
 
-// claim makes this worker the owner if nobody living is.
-func (e *Engine) claim(ctx context.Context, it *Item, why string) bool {
+// needsRoom: room is needed only to spawn, not to drop events and not for a
+// session that runs here already.
+func (e *Engine) needsRoom(r record.Record) bool {
+	if r.Want.Ended() {
+		return r.Reason == record.ReasonNoRoom // it met a spawn in a full worker
+	}
+	if r.Session == nil || r.Session.Host != e.cfg.Worker {
+		return true
+	}
+	switch r.State {
+	case record.StateActive, record.StateStarting, record.StatePaused:
+		return false
+	default:
+		return true
+	}
+}
+
+// claim makes this worker the owner if nobody living is; full says that it lacks
+// the room.
+func (e *Engine) claim(ctx context.Context, it *Item, why claimReason) (owned, full bool) {
 	it.op.Lock()
 	defer it.op.Unlock()
 	if it.owner() {
-		return true
+		return true, false
 	}
 	if !e.lease.Valid() || e.stopping.Load() {
-		return false
+		return false, false
 	}
 	cur, err := e.reg.Get(ctx, it.Ref)
 	if err != nil {
 		e.log.Warn().Err(err).Msg("claim: the record cannot be read")
-		return false
+		return false, false
 	}
 	from := cur.Record.Owner
 	if from != "" && from != e.cfg.Worker && !e.mayTake(ctx, from) {
-		return false
+		return false, false
+	}
+	if why != claimReturn && e.needsRoom(cur.Record) && !e.takeRoom(it) {
+		return false, true
 	}
 	next := cur.Record.Clone()
 	next.Owner = e.cfg.Worker
@@ -49,19 +71,25 @@ func (e *Engine) claim(ctx context.Context, it *Item, why string) bool {
 		if !errors.Is(err, registry.ErrConflict) {
 			e.log.Warn().Err(err).Msg("claim: no answer")
 		}
-		return false
+		e.giveRoom(it)
+		return false, false
 	}
-	if next.Session == nil && !next.Want.Ended() {
-		e.mu.Lock()
-		e.claims[it.Ref.Key()] = true
-		e.mu.Unlock()
-	}
-	it.own(registry.Entry{Record: next, Revision: rev})
-	e.logOwner(it, from, e.cfg.Worker, why)
-	e.beginOwnership(ctx, it)
-	e.openLane(ctx, it, true)
-	return true
+	e.logOwner(it, from, e.cfg.Worker, string(why))
+	e.beginOwnership(ctx, it, registry.Entry{Record: next, Revision: rev})
+	return true, false
 }
+
+// claimReason says what made a worker claim an item.
+type claimReason string
+
+const (
+	claimBell    claimReason = "bell"
+	claimControl claimReason = "control"
+	claimGone    claimReason = "owner-gone"
+	claimPending claimReason = "pending"
+	claimReturn  claimReason = "return"
+	claimWaiting claimReason = "waiting"
+)
 
 // settleState says what an item is that begins to be ours: no longer waiting,
 // and lost when its session is on a machine we cannot reach.
@@ -78,55 +106,93 @@ func (e *Engine) settleState(r *record.Record) {
 	}
 }
 
-// beginOwnership completes what a crash left out, folds control and brings the
-// session in line. The caller holds it.op.
-func (e *Engine) beginOwnership(ctx context.Context, it *Item) {
-	rec, _ := it.Record()
-	if n := len(rec.Recent); n > 0 {
-		if err := e.handler.Complete(ctx, it.Ref, rec.Recent[n-1]); err != nil {
-			e.log.Warn().Err(err).Msg("the last outcome could not be completed")
-		}
+// beginOwnership completes what a crash left out, folds control, brings the
+// session in line and opens the lane when something waits. The caller holds
+// it.op.
+func (e *Engine) beginOwnership(ctx context.Context, it *Item, entry registry.Entry) {
+	e.stopLane(it, ErrNotOwner) // of an ownership that was lost a moment ago
+	it.own(entry)
+	var last *record.Outcome
+	if n := len(entry.Record.Recent); n > 0 {
+		last = &entry.Record.Recent[n-1]
+	}
+	it.mu.Lock()
+	it.owes = last
+	it.mu.Unlock()
+	if err := e.payOwed(ctx, it); err != nil {
+		e.log.Warn().Err(err).Stringer("work_item", it.Ref).Msg("the last outcome is completed before the next event")
 	}
 	if err := e.foldOnly(ctx, it); err != nil {
-		e.log.Warn().Err(err).Msg("control is folded before the next event")
+		e.log.Warn().Err(err).Stringer("work_item", it.Ref).Msg("control is folded before the next event")
 	}
 	e.handler.Settle(ctx, it)
+	rec, owned := it.Record()
+	if !owned {
+		return
+	}
+	if rec.Want != record.Run {
+		e.giveRoom(it)
+	}
+	if seq, err := e.reader.LastSeq(ctx, it.Ref); err != nil || seq > rec.Floor {
+		e.openLane(ctx, it)
+		return
+	}
+	e.giveRoom(it)
+	e.background(func() { e.afterWork(it) })
+}
+
+// payOwed completes the last outcome of the owner before, once.
+func (e *Engine) payOwed(ctx context.Context, it *Item) error {
+	it.mu.Lock()
+	owes := it.owes
+	it.mu.Unlock()
+	if owes == nil {
+		return nil
+	}
+	if err := e.handler.Complete(ctx, it.Ref, *owes); err != nil {
+		return fmt.Errorf("complete %s of %s: %w", owes.EventID, it.Ref, err)
+	}
+	it.mu.Lock()
+	it.owes = nil
+	it.mu.Unlock()
+	return nil
 }
 
 // adopt takes up ownership of a record that names this worker already: after a
 // restart, a lost lease, or a claim whose answer was lost. An item that is
 // another's has its leftovers here ended.
-func (e *Engine) adopt(ctx context.Context, it *Item) bool {
+func (e *Engine) adopt(ctx context.Context, it *Item) {
 	it.op.Lock()
 	defer it.op.Unlock()
 	for ctx.Err() == nil && e.lease.Valid() {
 		if it.owner() {
-			return true
+			return
+		}
+		if e.stopping.Load() {
+			return
 		}
 		cur, err := e.reg.Get(ctx, it.Ref)
+		if errors.Is(err, registry.ErrUnreadable) {
+			e.log.Error().Err(err).Msg("adopt: the record cannot be read")
+			return
+		}
 		if err != nil {
 			pause(ctx, 100*time.Millisecond)
 			continue
 		}
 		if cur.Record.Owner != e.cfg.Worker {
 			e.handler.Leftover(ctx, cur.Record)
-			return false
+			return
 		}
 		// Writing it again fences our own late writes from before.
 		rev, err := e.reg.Put(ctx, cur.Record, cur.Revision)
 		if err != nil {
-			pause(ctx, 30*time.Millisecond)
+			pause(ctx, minWait)
 			continue
 		}
-		it.own(registry.Entry{Record: cur.Record, Revision: rev})
-		e.beginOwnership(ctx, it)
-		rec, _ := it.Record()
-		if last, err := e.reader.LastSeq(ctx, it.Ref); err != nil || last > rec.Floor {
-			e.openLane(ctx, it, true)
-		}
-		return true
+		e.beginOwnership(ctx, it, registry.Entry{Record: cur.Record, Revision: rev})
+		return
 	}
-	return false
 }
 
 // lost lets go of an item that another took.
@@ -137,6 +203,7 @@ func (e *Engine) lost(it *Item, rec record.Record) {
 		return
 	}
 	e.stopLane(it, ErrNotOwner)
+	e.giveRoom(it)
 	e.handler.Leftover(e.runCtx, rec)
 }
 
@@ -180,9 +247,6 @@ func (e *Engine) release(ctx context.Context, it *Item, why releaseReason) {
 		return
 	}
 	it.disown()
-	e.mu.Lock()
-	delete(e.claims, it.Ref.Key())
-	e.mu.Unlock()
 	e.logOwner(it, e.cfg.Worker, "", string(why))
 	if waits {
 		e.announceWaiting(it, waitReason(why))
@@ -206,7 +270,7 @@ func (e *Engine) announceWaiting(it *Item, reason string) {
 
 // markWaiting makes an unowned record with something pending a waiting one: its
 // bell may have been acked while the item was owned.
-func (e *Engine) markWaiting(ctx context.Context, it *Item) bool {
+func (e *Engine) markWaiting(ctx context.Context, it *Item) {
 	for range 20 {
 		last, err := e.reader.LastSeq(ctx, it.Ref)
 		if err != nil {
@@ -220,15 +284,19 @@ func (e *Engine) markWaiting(ctx context.Context, it *Item) bool {
 		}
 		r := cur.Record
 		if cur.Revision == 0 || r.Owner != "" || r.State == record.StateWaiting || last <= r.Floor {
-			return false
+			return
+		}
+		if !e.needsRoom(r) {
+			if owned, _ := e.claim(ctx, it, claimPending); owned {
+				return // only drops, or our own session: nobody need wait
+			}
 		}
 		r.Wait("", time.Now().UTC())
 		if _, err := e.reg.Put(ctx, r, cur.Revision); err == nil {
 			e.announceWaiting(it, "")
-			return true
+			return
 		}
 	}
-	return false
 }
 
 // fold applies all new control to the record and, when it changed anything,
@@ -294,17 +362,29 @@ func (e *Engine) logFolded(it *Item, folded []record.Folded) bool {
 // backoff that was cut short, then an item with nothing left to do.
 func (e *Engine) afterControl(it *Item) {
 	e.handler.Settle(e.runCtx, it)
-	it.op.Lock()
-	if it.owner() && it.lane != nil && !it.lane.busy.Load() {
-		// A message that was put back with a delay sits in the server until
-		// that is over; a new lane hands it out now.
-		if rec, _ := it.Record(); rec.Started != nil {
-			e.stopLane(it, ErrControl)
-			e.openLane(e.runCtx, it, true)
-		}
-	}
-	it.op.Unlock()
+	e.hurry(it)
 	e.afterWork(it)
+}
+
+// hurry hands out a message that was put back with a delay: it would sit in the
+// server until that is over, and a new lane starts with it. While the message is
+// still being handled, the lane does the same right after it.
+func (e *Engine) hurry(it *Item) {
+	it.op.Lock()
+	defer it.op.Unlock()
+	l := it.lane
+	if l == nil || !it.owner() {
+		return
+	}
+	l.hurry.Store(true)
+	if rec, _ := it.Record(); rec.Started == nil || !rec.Started.NotBefore.IsZero() && !rec.Want.Ended() {
+		l.hurry.Store(false)
+		return
+	}
+	if !l.busy.Load() {
+		e.stopLane(it, ErrControl)
+		e.openLane(e.runCtx, it)
+	}
 }
 
 // afterWork gives an item up that has neither a session nor a wish for one.

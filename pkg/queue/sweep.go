@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -23,33 +24,48 @@ func (e *Engine) claimLoop() {
 			return
 		case <-e.claimNow:
 			t.Stop()
+			if !e.room() {
+				continue // what needs none can wait for the timer
+			}
 		case <-t.C:
 		}
-		e.claimWaiting(e.pullCtx)
+		e.claimOldest(e.pullCtx)
 	}
 }
 
-func (e *Engine) claimWaiting(ctx context.Context) {
+// list reads all records that can be read.
+func (e *Engine) list(ctx context.Context) ([]registry.Entry, error) {
+	entries, err := e.reg.List(ctx)
+	if errors.Is(err, registry.ErrUnreadable) {
+		e.log.Error().Err(err).Msg("these items wait for a program that can read their records")
+		err = nil
+	}
+	return entries, err
+}
+
+func (e *Engine) claimOldest(ctx context.Context) {
 	if !e.lease.Valid() || e.stopping.Load() {
 		return
 	}
-	entries, err := e.reg.List(ctx)
+	entries, err := e.list(ctx)
 	if err != nil {
 		e.log.Warn().Err(err).Msg("waiting items could not be listed; the timer tries again")
 		return
 	}
+	room := e.room()
 	entries = slices.DeleteFunc(entries, func(en registry.Entry) bool {
 		r := en.Record
-		return r.Owner != "" || r.State != record.StateWaiting || r.Want == record.Paused
+		return r.Owner != "" || r.State != record.StateWaiting || r.Want == record.Paused || !room && e.needsRoom(r)
 	})
 	slices.SortFunc(entries, func(a, b registry.Entry) int { return a.Record.Since.Compare(b.Record.Since) })
 	for _, en := range entries {
 		if ctx.Err() != nil {
 			return
 		}
-		if e.room() || claimableFull(en.Record) {
-			e.claim(ctx, e.item(en.Record.WorkItem), "waiting")
+		if e.needsRoom(en.Record) && !e.room() {
+			continue
 		}
+		e.claim(ctx, e.item(en.Record.WorkItem), claimWaiting)
 	}
 }
 
@@ -83,12 +99,10 @@ func (e *Engine) sweepLoop() {
 
 // sweep moves ownership; it never respawns anything: the next event does.
 func (e *Engine) sweep(ctx context.Context) {
-	e.sweeping.Lock()
-	defer e.sweeping.Unlock()
 	if !e.lease.Valid() || e.stopping.Load() {
 		return
 	}
-	entries, err := e.reg.List(ctx)
+	entries, err := e.list(ctx)
 	if err != nil {
 		e.log.Warn().Err(err).Msg("the sweep is tried again")
 		return
@@ -114,7 +128,7 @@ func (e *Engine) sweep(ctx context.Context) {
 				gone[r.Owner] = g
 			}
 			if g {
-				e.sweepGone(ctx, it, en)
+				e.sweepGone(ctx, it, r.Owner)
 			}
 		}
 	}
@@ -129,7 +143,7 @@ func (e *Engine) sweepOwn(ctx context.Context, it *Item) {
 	it.op.Lock()
 	if rec, owned := it.Record(); owned && it.lane == nil {
 		if last, err := e.reader.LastSeq(ctx, it.Ref); err == nil && last > rec.Floor {
-			e.openLane(ctx, it, false)
+			e.openLane(ctx, it)
 		}
 	}
 	it.op.Unlock()
@@ -144,13 +158,16 @@ func (e *Engine) sweepOwn(ctx context.Context, it *Item) {
 // sweepGone takes an item from an owner that is proven gone, or, without room,
 // leaves it unowned with host and incarnation kept, so that its host may take it
 // back.
-func (e *Engine) sweepGone(ctx context.Context, it *Item, en registry.Entry) {
-	if e.room() || claimableFull(en.Record) {
-		e.claim(ctx, it, "owner-gone")
-		return
+func (e *Engine) sweepGone(ctx context.Context, it *Item, owner string) {
+	if _, full := e.claim(ctx, it, claimGone); full {
+		e.leaveUnowned(ctx, it, owner)
 	}
+}
+
+// leaveUnowned takes an item from an owner that is proven gone, for nobody.
+func (e *Engine) leaveUnowned(ctx context.Context, it *Item, owner string) {
 	cur, err := e.reg.Get(ctx, it.Ref)
-	if err != nil || cur.Record.Owner != en.Record.Owner || !e.mayTake(ctx, cur.Record.Owner) {
+	if err != nil || cur.Record.Owner != owner || !e.mayTake(ctx, owner) {
 		return
 	}
 	r := cur.Record
@@ -195,28 +212,30 @@ func (e *Engine) idleLoop() {
 func (e *Engine) closeIdle(ctx context.Context, it *Item) {
 	it.op.Lock()
 	defer it.op.Unlock()
-	if !it.owner() || it.lane == nil || e.stopping.Load() {
-		return
+	rec, owned := it.Record()
+	if !owned || it.lane == nil || e.stopping.Load() || rec.Started != nil {
+		return // a message that was put back with a delay is not done
 	}
 	e.stopLane(it, ErrStopping)
+	e.giveRoom(it)
 	cctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := e.js.Consumer(cctx, EventsStream, it.Ref.LaneName())
 	if err != nil {
-		e.openLane(ctx, it, false)
+		e.openLane(ctx, it)
 		return
 	}
 	if info := c.CachedInfo(); info.NumPending > 0 || info.NumAckPending > 0 || !e.lease.Valid() {
-		e.openLane(ctx, it, false)
+		e.openLane(ctx, it)
 		return
 	}
 	if err := e.deleteLane(cctx, it); err != nil {
-		e.openLane(ctx, it, false)
+		e.openLane(ctx, it)
 		return
 	}
-	rec, _ := it.Record()
+	rec, _ = it.Record()
 	if last, err := e.reader.LastSeq(ctx, it.Ref); err != nil || last > rec.Floor {
-		e.openLane(ctx, it, false)
+		e.openLane(ctx, it)
 	}
 }
 
@@ -227,7 +246,7 @@ func (e *Engine) purgeLoop() {
 		if !e.lease.Valid() {
 			continue
 		}
-		entries, err := e.reg.List(e.pullCtx)
+		entries, err := e.list(e.pullCtx)
 		if err != nil {
 			continue
 		}

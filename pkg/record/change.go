@@ -176,12 +176,13 @@ func (r *Record) apply(m Control) Effect {
 		if r.Want == Closed {
 			return Pointless
 		}
-		r.Want, r.Reason = Closed, m.Reason
+		r.Want, r.Reason, r.CloseReason = Closed, m.Reason, m.Reason
 	case event.Stop:
 		if r.Want.Ended() {
 			return Pointless
 		}
-		r.Want, r.Reason, r.ClosedSeq = Stopped, event.Stopped, m.Seq
+		r.Want, r.ClosedSeq = Stopped, m.Seq
+		r.Reason, r.CloseReason = event.Stopped, event.Stopped
 	case event.Pause:
 		if r.Want != Run {
 			return Pointless

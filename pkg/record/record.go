@@ -145,6 +145,8 @@ type Record struct { //nolint:recvcheck // Clone works on a copy, the changes on
 	ArmedAt time.Time `json:"armed_at,omitzero"`
 	// ClosedAt is the forge's time of the latest close that was obeyed.
 	ClosedAt time.Time `json:"closed_at,omitzero"`
+	// CloseReason is why it was closed or stopped last.
+	CloseReason string `json:"close_reason,omitempty"`
 	// ClosedSeq is the sequence of the newest close or stop; events below it are
 	// dropped.
 	ClosedSeq  uint64   `json:"closed_seq,omitempty"`

@@ -119,6 +119,11 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if errors.Is(err, ErrConflict) {
 		err = l.renew(ctx) // on the revision that the first try found
 	}
+	if errors.Is(err, ErrLeaseLost) {
+		l.mu.Lock()
+		l.deadline = time.Time{} // whatever time it had left
+		l.mu.Unlock()
+	}
 	return err
 }
 

@@ -134,6 +134,9 @@ func TestLease_WhoMayTakeIt(t *testing.T) {
 		if err := first.Renew(t.Context()); !errors.Is(err, registry.ErrLeaseLost) {
 			t.Errorf("the former holder renews: %v", err)
 		}
+		if first.Valid() {
+			t.Errorf("the former holder thinks it holds it for another %s", first.Left())
+		}
 		start := time.Now()
 		for errors.Is(stranger.Take(t.Context()), registry.ErrLeaseHeld) {
 			time.Sleep(100 * time.Millisecond)
