@@ -14,11 +14,28 @@ import (
 
 var armed = githubtest.Labels("loopfleet")
 
+// ages runs fn with an event so old that its outcome is read first, and with
+// one that the stream itself still knows.
+func ages(t *testing.T, fn func(t *testing.T, at githubtest.Option)) {
+	t.Helper()
+	for name, at := range map[string]time.Time{"old": githubtest.DefaultTime, "young": time.Now()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fn(t, githubtest.At(at))
+		})
+	}
+}
+
 // bug report 2
 func TestDuplicates_OneCommentUnderTwoGUIDs(t *testing.T) {
 	t.Parallel()
+	ages(t, oneCommentUnderTwoGUIDs)
+}
+
+func oneCommentUnderTwoGUIDs(t *testing.T, at githubtest.Option) {
+	t.Helper()
 	s := newSite(t)
-	d := githubtest.IssueComment("created", 42, armed)
+	d := githubtest.IssueComment("created", 42, armed, at)
 	s.accept(t, d, ingress.Routed, "")
 	again := d.Again()
 	got := s.accept(t, again, ingress.Duplicate, "duplicate")
@@ -62,8 +79,13 @@ func TestDuplicates_CloseReopenCloseAreThree(t *testing.T) {
 // rule: RR-26
 func TestGenerations_OnlyTheRedeliveryOfWhatDiedIsTriedAgain(t *testing.T) {
 	t.Parallel()
+	ages(t, onlyTheRedeliveryOfWhatDied)
+}
+
+func onlyTheRedeliveryOfWhatDied(t *testing.T, at githubtest.Option) {
+	t.Helper()
 	s := newSite(t)
-	d := githubtest.IssueComment("created", 42, armed)
+	d := githubtest.IssueComment("created", 42, armed, at)
 	s.accept(t, d, ingress.Routed, "")
 	e := s.one(t)
 	end := func(g int, kind record.OutcomeKind) {
@@ -101,14 +123,19 @@ func TestGenerations_OnlyTheRedeliveryOfWhatDiedIsTriedAgain(t *testing.T) {
 	s.accept(t, d.Redeliver(), ingress.Duplicate, "duplicate")
 	generations(0, 1, 2)
 	// Others are left alone.
-	s.accept(t, githubtest.IssueComment("created", 43, armed), ingress.Routed, "")
+	s.accept(t, githubtest.IssueComment("created", 43, armed, at), ingress.Routed, "")
 	generations(0, 1, 2, 0)
 }
 
 func TestGenerations_OutcomeThatIsOnlyInTheRecordCounts(t *testing.T) {
 	t.Parallel()
+	ages(t, outcomeOnlyInTheRecord)
+}
+
+func outcomeOnlyInTheRecord(t *testing.T, at githubtest.Option) {
+	t.Helper()
 	s := newSite(t)
-	d := githubtest.IssueComment("created", 42, armed)
+	d := githubtest.IssueComment("created", 42, armed, at)
 	s.accept(t, d, ingress.Routed, "")
 	e := s.one(t)
 	rec := record.New(e.WorkItem)

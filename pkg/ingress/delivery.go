@@ -60,7 +60,7 @@ func (s *Server) take(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if err := webhook.CheckSignatureHeader(r.Header); err != nil && !s.unsignedAllowed(err) {
 		return Answer{}, unsigned(err)
 	}
-	leave, err := s.admit(ctx, weight(r.ContentLength, limit))
+	leave, err := s.gate.enter(ctx, weight(r.ContentLength, limit), s.answerIn)
 	if err != nil {
 		return Answer{}, &refusal{status: http.StatusServiceUnavailable, reason: busy, detail: errBusy, cause: err}
 	}
@@ -129,12 +129,6 @@ func bodyLimit(h http.Header) (int64, error) {
 
 func sizeError(n, limit int64) error {
 	return fmt.Errorf("%w: %d bytes, at most %d", webhook.ErrTooLarge, n, limit)
-}
-
-func (s *Server) admit(ctx context.Context, n int64) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.answerIn)
-	defer cancel()
-	return s.gate.enter(ctx, n)
 }
 
 // weight is what a body counts at the gate: all it may have when it does not

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -25,12 +26,16 @@ func newGate(large, small int64) *gate {
 	return &gate{large: semaphore.NewWeighted(large), small: semaphore.NewWeighted(small), maxLarge: large, maxSmall: small}
 }
 
-// enter waits for room for n bytes, or until ctx ends. What is larger than the
-// gate passes alone.
-func (g *gate) enter(ctx context.Context, n int64) (leave func(), err error) {
+// enter waits for room for n bytes, or until ctx ends, but no longer than wait.
+// What is larger than the gate passes alone.
+func (g *gate) enter(ctx context.Context, n int64, wait time.Duration) (leave func(), err error) {
 	sem, n := g.pool(n)
-	if err := sem.Acquire(ctx, n); err != nil {
-		return nil, err
+	if !sem.TryAcquire(n) {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		if err := sem.Acquire(ctx, n); err != nil {
+			return nil, err
+		}
 	}
 	return func() { sem.Release(n) }, nil
 }

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"context"
+	"time"
 
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/eventlog"
@@ -132,48 +133,80 @@ func entry(e *event.Event) eventlog.Entry {
 	}}
 }
 
+// sureOf is how old an event may be for the stream alone to know whether it is
+// there already. The stream remembers ids for an hour; the rest of it is left to
+// clocks that differ.
+const sureOf = 30 * time.Minute
+
 // publish stores the event in the first generation that was not given up; isNew
 // is false when it is there already. The generation rises only when the one
 // before is dead and its outcome names this very delivery: that is somebody
 // pressing Redeliver.
+//
+// Outcomes are read first, unless the event is so young that the stream would
+// know it: then only when it does, which saves most deliveries a request.
 func (s *Server) publish(ctx context.Context, e *event.Event) (isNew bool, err error) {
+	// The events of one commit share an id, so their time says nothing.
+	young := e.Kind != event.CI && s.now().Sub(e.At) < sureOf
 	for ; ; e.Generation++ {
-		o, ended, err := s.deps.Registry.Outcome(ctx, e.WorkItem, e.ID, e.Generation)
-		switch {
-		case err != nil:
-			return false, err
-		case ended && again(o, e):
-			continue
-		case ended:
-			return false, s.duplicate(ctx, e, string(o.Kind))
+		if !young {
+			o, ended, err := s.deps.Registry.Outcome(ctx, e.WorkItem, e.ID, e.Generation)
+			switch {
+			case err != nil:
+				return false, err
+			case ended && again(o, e):
+				continue
+			case ended:
+				return false, s.duplicate(ctx, e, string(o.Kind))
+			}
 		}
 		receipt, err := s.deps.Publisher.Publish(ctx, *e)
 		if err != nil {
 			return false, err
 		}
 		if !receipt.Duplicate {
-			s.counters.published.Add(1)
-			l := entry(e)
-			l.Type, l.Fields[logkey.Seq] = event.RoutingRouted, receipt.Seq
-			if e.Generation > 0 {
-				l.Fields["generation"] = e.Generation
-			}
-			if !e.Via.Zero() {
-				l.Fields["via"] = e.Via
-			}
-			s.deps.Events.Post(l)
+			s.routed(e, receipt.Seq)
 			return true, nil
 		}
-		// It may have been given up a moment ago, with its outcome in the record
-		// and not yet in the bucket.
-		rec, err := s.deps.Registry.Get(ctx, e.WorkItem)
-		if err != nil {
+		o, ended, err := s.outcome(ctx, e)
+		switch {
+		case err != nil:
 			return false, err
-		}
-		if o, ended := rec.Record.Outcome(e.ID, e.Generation); !ended || !again(o, e) {
+		case !ended:
 			return false, s.duplicate(ctx, e, "")
+		case !again(o, e):
+			return false, s.duplicate(ctx, e, string(o.Kind))
 		}
+		young = false
 	}
+}
+
+// outcome reads how the event's generation ended, be it in the item's record
+// only: it may have ended a moment ago.
+func (s *Server) outcome(ctx context.Context, e *event.Event) (o record.Outcome, ended bool, err error) {
+	o, ended, err = s.deps.Registry.Outcome(ctx, e.WorkItem, e.ID, e.Generation)
+	if err != nil || ended {
+		return o, ended, err
+	}
+	rec, err := s.deps.Registry.Get(ctx, e.WorkItem)
+	if err != nil {
+		return o, false, err
+	}
+	o, ended = rec.Record.Outcome(e.ID, e.Generation)
+	return o, ended, nil
+}
+
+func (s *Server) routed(e *event.Event, seq uint64) {
+	s.counters.published.Add(1)
+	l := entry(e)
+	l.Type, l.Fields[logkey.Seq] = event.RoutingRouted, seq
+	if e.Generation > 0 {
+		l.Fields["generation"] = e.Generation
+	}
+	if !e.Via.Zero() {
+		l.Fields["via"] = e.Via
+	}
+	s.deps.Events.Post(l)
 }
 
 // again reports whether the event of this delivery is to be tried once more.

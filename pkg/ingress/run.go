@@ -38,7 +38,6 @@ func ListenAndServe(ctx context.Context, cfg config.Config, o Options) (err erro
 	if err != nil {
 		return err
 	}
-	//nolint:contextcheck // the log ends by Close, after ctx
 	events, err := eventlog.New(o.JS, eventlog.Options{Source: "ingress", File: cfg.EventLog.File, Log: o.Log})
 	if err != nil {
 		return err

@@ -97,6 +97,7 @@ type Server struct {
 	refusals limiter
 	counters counters
 	answerIn time.Duration
+	now      func() time.Time
 }
 
 // CheckSecret says whether New would accept this secret; the error wraps
@@ -132,7 +133,7 @@ func New(cfg config.Config, secret []byte, d Deps) (*Server, error) {
 	}
 	s := &Server{
 		hook: hook, routing: cfg.Routing, secret: secret, deps: d, wanted: map[string]bool{},
-		gate: newGate(largeBytes, smallBytes), answerIn: answerIn,
+		gate: newGate(largeBytes, smallBytes), answerIn: answerIn, now: time.Now,
 	}
 	for _, n := range names {
 		s.wanted[n] = true
