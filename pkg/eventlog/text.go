@@ -131,6 +131,21 @@ func (r *reading) text(key string) string {
 	}
 }
 
+// error is the line's error from where it says more than the line does: what
+// merely names its item again is left out.
+func (r *reading) error() string {
+	err := r.text(logkey.Error)
+	item := r.l.WorkItem.String()
+	for item != "" {
+		first, rest, ok := strings.Cut(err, ": ")
+		if !ok || !strings.Contains(first, item) {
+			break
+		}
+		err = rest
+	}
+	return err
+}
+
 // with is the field between two texts, "" when it has no value.
 func (r *reading) with(before, key, after string) string {
 	if v := r.text(key); v != "" {
@@ -169,10 +184,7 @@ func (r *reading) wait(before, key, after string) string {
 	if err != nil {
 		return ""
 	}
-	if d >= time.Second {
-		d = d.Round(time.Second)
-	}
-	return before + d.String() + after
+	return before + d.Round(time.Second).String() + after
 }
 
 // ref is a field that holds a work item; one of the line's repository is shown
@@ -228,7 +240,7 @@ var tellers = map[event.LogType]func(*reading) said{
 	event.DeadLetterDropped:  (*reading).letter,
 	event.DeadLetterReplayed: (*reading).letter,
 	event.DispatchDead: func(r *reading) said {
-		return said{before: r.with("", logkey.Reason, ":"), long: r.text(logkey.Error)}
+		return said{before: r.with("", logkey.Reason, ":"), long: r.error()}
 	},
 	event.DispatchDropped: func(r *reading) said {
 		return said{before: joined(": ", r.text(logkey.Reason), r.text("kind")), long: r.text(logkey.Error)}
@@ -238,7 +250,7 @@ var tellers = map[event.LogType]func(*reading) said{
 		if r.text("will_retry") != "" {
 			after = r.wait("(again in ", "retry_in", ")")
 		}
-		return said{long: r.text(logkey.Error), after: after}
+		return said{before: r.with("", logkey.Reason, ":"), long: r.error(), after: after}
 	},
 	event.DispatchStarted: func(r *reading) said {
 		return said{before: joined(", ", joined(" ", r.text(logkey.Action), r.text("kind")),

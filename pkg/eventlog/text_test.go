@@ -44,7 +44,7 @@ func TestLine_TellsWhatHappenedAndWhyIn80Columns(t *testing.T) {
 		},
 		"dead": {
 			Entry{Type: event.DispatchDead, Level: event.Error, WorkItem: item, EventID: id, Fields: fields{
-				"reason": "attempts-spent", "error": "the agent in loop-octo-hello-42-7cc6 ended right after its start: exit status 1", "attempt": 3, "kind": "comment",
+				"reason": "attempts-spent", "error": "start the session of github:octo/hello#42: the agent in loop-octo-hello-42-7cc6 ended right after its start: exit status 1", "attempt": 3, "kind": "comment",
 			}},
 			"12:00:00 !!dispatch.dead      octo/hello#42 attempts-spent: the agent in loop-o…",
 		},
@@ -54,7 +54,7 @@ func TestLine_TellsWhatHappenedAndWhyIn80Columns(t *testing.T) {
 		},
 		"failed": {
 			Entry{Type: event.DispatchFailed, Level: event.Warn, WorkItem: item, EventID: id, Fields: fields{
-				"kind": "comment", "attempt": 1, "delivered": 1, "error": "the line was not seen on the screen of the session", "will_retry": true, "retry_in": 5 * time.Second,
+				"kind": "comment", "attempt": 1, "delivered": 1, "error": "the line was not seen on the screen of the session", "will_retry": true, "retry_in": 4812 * time.Millisecond,
 			}},
 			"12:00:00 ! dispatch.failed    octo/hello#42 the line was not seen… (again in 5s)",
 		},
