@@ -1,4 +1,4 @@
-// Package githubtest makes what GitHub would send, for tests: signed deliveries
+// Package githubtest makes what GitHub would send and answer, for tests: signed deliveries
 // in GitHub's real shape, and the payload examples and schemas that GitHub
 // publishes.
 //
@@ -7,6 +7,8 @@
 // changed by options ([Sender], [Text], [Set] with a path, [Delete], ...) and
 // sent with [NewRequest], signed. Every part of a payload can be replaced, so
 // that the rare shapes (null users, deleted forks) are one option away.
+//
+// A [Forge] plays GitHub's REST API, as far as tickets are told things through it.
 //
 // Ids are stable: the same arguments give the same object ids, so two
 // deliveries of one comment are built by calling twice.
