@@ -117,7 +117,7 @@ func (a *app) demo(ctx context.Context, keep bool) (err error) {
 	if keep {
 		left = "the demo's directory stays: " + dir
 	}
-	return a.printf("\nStopped. No agent, no tmux server and no NATS server is left; %s.\nFor real use: make run (loopfleet up), and the README.\n", left)
+	return a.printf("\nStopped. No agent, no tmux server and no NATS server is left;\n%s. For real use: make run (loopfleet up), and the README.\n", left)
 }
 
 // demoConfig is the configuration of a demo: ports that are free, the agent
@@ -246,7 +246,7 @@ func (d *demo) send(ctx context.Context, s demoStep) error {
 	if err := json.Unmarshal(answer, &said); err != nil {
 		return fmt.Errorf("read the answer to a webhook: %w", err)
 	}
-	if said.Reason != "" {
+	if said.Reason != "" && said.Reason != said.Outcome {
 		said.Outcome += ": " + said.Reason
 	}
 	return d.app.printf("  %-36s %d %s\n", s.says, res.StatusCode, eventlog.Escape(said.Outcome))
@@ -299,13 +299,35 @@ func (d *demo) show(ctx context.Context, title string, args ...string) error {
 	return nil
 }
 
+// wrapped breaks a line of JSON at its commas, indented, and shows no more than
+// a few lines of it; what fits stays as it is.
+func wrapped(text string, width int) string {
+	const indent, most = "  ", 6
+	if columns(indent+text) <= width {
+		return indent + text + "\n"
+	}
+	var b strings.Builder
+	line, lines := indent, 0
+	for part := range strings.SplitAfterSeq(text, ",") {
+		if line != indent && columns(line+part) > width {
+			if lines++; lines == most {
+				return b.String() + indent + "…\n"
+			}
+			b.WriteString(fit(line, width) + "\n")
+			line = indent
+		}
+		line += part
+	}
+	return b.String() + fit(line, width) + "\n"
+}
+
 // natsCLI shows the same through the plain nats CLI, when it is there.
 func (d *demo) natsCLI(ctx context.Context, item workitem.Ref) error {
 	if err := d.head("5. The same with the plain nats CLI"); err != nil {
 		return err
 	}
 	commands := [][]string{
-		{"consumer", "report", "LOOP_EVENTS"},
+		{"stream", "subjects", "LOOP_EVENTS"},
 		{"kv", "get", "loop_registry", item.Key(), "--raw"},
 		{"stream", "get", "LOOP_LOG", "--last-for", "loop.log.dispatch.succeeded"},
 	}
@@ -327,7 +349,7 @@ func (d *demo) natsCLI(ctx context.Context, item workitem.Ref) error {
 			return fmt.Errorf("nats %s: %w: %s", strings.Join(c, " "), err, eventlog.Escape(string(out)))
 		}
 		for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
-			if err := d.app.print("  " + eventlog.Escape(line) + "\n"); err != nil {
+			if err := d.app.print(wrapped(eventlog.Escape(line), d.app.width())); err != nil {
 				return err
 			}
 		}
