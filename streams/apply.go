@@ -29,6 +29,12 @@ const rounds = 5
 // Plan compares the server with the definitions and changes nothing.
 func Plan(ctx context.Context, js Server, opts Options) (Diff, error) {
 	var d Diff
+	if opts.Replicas == 0 {
+		var err error
+		if opts.Replicas, err = Replicas(ctx, js); err != nil {
+			return d, err
+		}
+	}
 	for _, def := range Definitions() {
 		var (
 			o   Object
@@ -48,6 +54,19 @@ func Plan(ctx context.Context, js Server, opts Options) (Diff, error) {
 		d.Objects = append(d.Objects, o)
 	}
 	return d, nil
+}
+
+// Replicas is how many copies the server keeps of LOOP_EVENTS; 0 when it has no
+// such stream.
+func Replicas(ctx context.Context, js Server) (int, error) {
+	s, err := js.Stream(ctx, Events)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("read stream %s: %w", Events, err)
+	}
+	return s.CachedInfo().Config.Replicas, nil
 }
 
 // Apply brings the server to the definitions and returns what it found before

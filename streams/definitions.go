@@ -119,7 +119,8 @@ func load(kind Kind, name string) Definition {
 
 // Options adapt the definitions to a site. The zero value is the JSON files.
 type Options struct {
-	// Replicas of every stream and consumer; 0 means 1.
+	// Replicas of every stream and consumer; 0 means as many as there are, so
+	// that nobody takes copies away unasked, or 1 on a new server.
 	Replicas int
 	// LeaseTTL replaces the lease's time to live; 0 means LeaseTTL. At least
 	// 100 ms.

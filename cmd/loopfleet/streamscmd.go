@@ -1,12 +1,9 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"loopfleet/streams"
@@ -75,11 +72,6 @@ func (a *app) streams(cmd *cobra.Command, fl streamsFlags, dryRun bool) error {
 	}
 	defer f.close()
 	opts := streams.Options{Replicas: fl.replicas}
-	if opts.Replicas == 0 {
-		if opts.Replicas, err = present(ctx, f.js); err != nil {
-			return err
-		}
-	}
 	var d streams.Diff
 	if dryRun {
 		d, err = streams.Plan(ctx, f.js, opts)
@@ -97,19 +89,6 @@ func (a *app) streams(cmd *cobra.Command, fl streamsFlags, dryRun bool) error {
 	default:
 		return a.print(applied(d))
 	}
-}
-
-// present is how many replicas the server's streams have now, so that a call
-// without the flag never takes copies away; 0 when there is none yet.
-func present(ctx context.Context, js jetstream.JetStream) (int, error) {
-	s, err := js.Stream(ctx, streams.Events)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return 0, nil
-	case err != nil:
-		return 0, fmt.Errorf("read stream %s: %w", streams.Events, err)
-	}
-	return s.CachedInfo().Config.Replicas, nil
 }
 
 // applied tells what Apply did, from what it found before.

@@ -43,7 +43,8 @@ type Config struct {
 	RestartGrace time.Duration
 	// PurgeAfter is how long finished events stay in the stream.
 	PurgeAfter time.Duration
-	// Replicas of lanes: those of the stream.
+	// Replicas of lanes; 0 means those of the stream. Lanes with fewer stall
+	// when a node goes.
 	Replicas int
 	// Memory keeps lanes in memory; for tests and benchmarks.
 	Memory bool
@@ -63,7 +64,6 @@ func (c *Config) setDefaults() {
 			*d.at = d.value
 		}
 	}
-	c.Replicas = max(c.Replicas, 1)
 }
 
 // Handler is the worker behind the queue. Its methods are called for different
@@ -157,6 +157,9 @@ func New(ctx context.Context, cfg Config, nc *nats.Conn, js jetstream.JetStream,
 	reader, err := NewReader(ctx, js)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Replicas == 0 {
+		cfg.Replicas = reader.stream.CachedInfo().Config.Replicas
 	}
 	return &Engine{
 		cfg: cfg, nc: nc, js: js, reg: reg, reader: reader, lease: lease, events: events, log: log,
