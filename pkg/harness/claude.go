@@ -55,8 +55,7 @@ func (c *Claude) Received(context.Context, View, string) (bool, error) { return 
 // State cannot be told yet.
 func (c *Claude) State(context.Context, View) (State, error) { return Unknown, nil }
 
-// Composer is what follows the last prompt mark: the terminal's own cursor is
-// not where the text is.
+// Composer is what follows the last prompt mark.
 func (c *Claude) Composer(s Screen) (string, bool) {
 	for i, row := range slices.Backward(s.Rows) {
 		text := Squash(row)
@@ -72,6 +71,50 @@ func (c *Claude) Composer(s Screen) (string, bool) {
 			text += t
 		}
 		return text, true
+	}
+	return "", false
+}
+
+const (
+	// claudeMark begins the composer; with an ordinary space, it is a prompt
+	// that was submitted. In the shell mode, which a person may have left open,
+	// it is an exclamation mark: Enter would run a prompt as a command.
+	claudeMark  = "❯\u00a0"
+	claudeShell = "!\u00a0"
+	claudeRule  = "─"
+)
+
+// Draft is what stands between the two rules of the composer (version 2.1). A
+// suggestion is shown there as well, but behind the cursor; so what begins at the
+// cursor is none of a person's typing, or is soon seen not to give way to ours.
+func (c *Claude) Draft(s Screen) (string, bool) {
+	rule := func(i int) bool { return i >= 0 && i < len(s.Rows) && strings.HasPrefix(s.Rows[i], claudeRule) }
+	for i, row := range slices.Backward(s.Rows) {
+		text, prompt := strings.CutPrefix(row, claudeMark)
+		shell := false
+		if !prompt {
+			text, shell = strings.CutPrefix(row, claudeShell)
+		}
+		if !prompt && !shell || !rule(i-1) {
+			continue
+		}
+		end := i + 1
+		for end < len(s.Rows) && !rule(end) {
+			text += s.Rows[end]
+			end++
+		}
+		switch draft := Squash(text); {
+		case !rule(end) || s.CursorY < i || s.CursorY >= end:
+			return "", false // something else has the keys
+		case shell:
+			return "!" + draft, true
+		case s.CursorY == i && s.CursorX <= len([]rune(claudeMark)):
+			return "", true
+		case draft == "":
+			return " ", true
+		default:
+			return draft, true
+		}
 	}
 	return "", false
 }

@@ -9,8 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"loopfleet/pkg/harness/demoagent"
+	"loopfleet/pkg/tmux"
 )
 
 // ReceiptsFile is the file in the session directory to which a program with
@@ -24,16 +28,18 @@ const (
 	EnvIncarnation = "LOOPFLEET_INCARNATION"
 )
 
-// maxReceipts bounds how much of the end of a receipts file is read: the file is
-// the agent's to write.
-const maxReceipts = 4 << 20
+// maxReceipts bounds how much of the end of a receipts file is read, in bytes:
+// the file is the agent's to write. It is the newest 25,000 receipts or more.
+const maxReceipts = 1 << 20
 
 // Command is any program as a harness.
 type Command struct {
 	name    string
 	argv    []string
 	receipt ReceiptMode
-	find    finder
+	// demo says that it is our own demo agent, whose screen is known.
+	demo bool
+	find finder
 }
 
 // Name is the name in the configuration.
@@ -77,11 +83,39 @@ func (c *Command) Received(_ context.Context, v View, eventID string) (bool, err
 	return fileReceipt(v.SessionDir, eventID)
 }
 
-// State cannot be told.
-func (c *Command) State(context.Context, View) (State, error) { return Unknown, nil }
+// State cannot be told, but of the demo agent.
+func (c *Command) State(_ context.Context, v View) (State, error) {
+	if c.demo && strings.HasSuffix(v.Screen.Typed(), Squash(demoagent.Question)) {
+		return Dialog, nil
+	}
+	return Unknown, nil
+}
 
 // Composer is what ends at the cursor.
 func (c *Command) Composer(s Screen) (string, bool) { return s.Typed(), true }
+
+// Draft can be told of the demo agent alone: what stands behind its mark, up to
+// the cursor.
+func (c *Command) Draft(s Screen) (string, bool) {
+	if !c.demo || s.CursorY < 0 || s.CursorY >= len(s.Rows) {
+		return "", false
+	}
+	const mark = ">"
+	// A long draft is wrapped: rows that are full, were they of wide characters.
+	i := s.CursorY
+	for i > 0 && !strings.HasPrefix(s.Rows[i], mark) && len([]rune(s.Rows[i-1])) >= tmux.Columns/2 {
+		i--
+	}
+	text, ok := strings.CutPrefix(s.Rows[i], mark)
+	if !ok {
+		return "", false
+	}
+	draft := Squash(text + strings.Join(s.Rows[i+1:s.CursorY+1], ""))
+	if draft == "" && (i < s.CursorY || s.CursorX > len(mark)+1) {
+		return " ", true
+	}
+	return draft, true
+}
 
 // SubmitDelay is short: a program that reads lines needs none, and one that
 // guesses pastes by their speed needs some.
@@ -106,9 +140,14 @@ func fileReceipt(dir, eventID string) (bool, error) {
 	if !fi.Mode().IsRegular() {
 		return false, fmt.Errorf("read receipts %s: it is no regular file (%s); remove it", path, fi.Mode().Type())
 	}
-	b, err := io.ReadAll(io.NewSectionReader(f, max(0, fi.Size()-maxReceipts), maxReceipts))
+	from := max(0, fi.Size()-maxReceipts)
+	b, err := io.ReadAll(io.NewSectionReader(f, from, maxReceipts))
 	if err != nil {
 		return false, fmt.Errorf("read receipts %s: %w", path, err)
+	}
+	if from > 0 {
+		// It begins in the middle of a line, whose end is no receipt.
+		_, b, _ = bytes.Cut(b, []byte("\n"))
 	}
 	for line := range bytes.Lines(b) {
 		// A line without its end may still be being written.

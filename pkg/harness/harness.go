@@ -94,6 +94,11 @@ type Adapter interface {
 	Received(ctx context.Context, v View, eventID string) (bool, error)
 	// State looks at what the program is doing.
 	State(ctx context.Context, v View) (State, error)
+	// Draft returns all that stands where a person types, squashed, without
+	// the mark of the place: empty when nothing does, one space when only white
+	// space does, false when it cannot tell exactly. Only where it is known is
+	// a person's text told from ours.
+	Draft(s Screen) (string, bool)
 	// Composer returns squashed text whose end is what stands where a person
 	// types, with whatever marks the place or stands above it before; empty
 	// when nothing does, false when it cannot tell.
@@ -101,6 +106,9 @@ type Adapter interface {
 	// SubmitDelay is how long after a paste an Enter is taken for one.
 	SubmitDelay() time.Duration
 }
+
+// ReasonNotFound is the word for a NotFoundError in logs.
+const ReasonNotFound = "harness-not-found"
 
 // NotFoundError is a harness whose program is not there.
 type NotFoundError struct {
@@ -118,3 +126,6 @@ func (e *NotFoundError) Error() string {
 
 // Unwrap returns the cause.
 func (e *NotFoundError) Unwrap() error { return e.Err }
+
+// Reason is ReasonNotFound.
+func (e *NotFoundError) Reason() string { return ReasonNotFound }

@@ -17,6 +17,9 @@ var ErrUnknown = errors.New("harness is not configured")
 // selfName is the program word that means Loopfleet's own binary.
 const selfName = "loopfleet"
 
+// demoName is the command of that binary which is the demo agent.
+const demoName = "demo-agent"
+
 // Set is the configured harnesses by name.
 type Set struct {
 	adapters map[string]Adapter
@@ -45,7 +48,7 @@ func NewSet(cfg map[string]config.Harness, selfExe string) (*Set, error) {
 				continue
 			}
 			argv := append(slices.Clone(h.Command), h.Args...)
-			s.adapters[name] = &Command{name: name, argv: argv, receipt: receipt, find: find}
+			s.adapters[name] = &Command{name: name, argv: argv, receipt: receipt, demo: isDemo(argv), find: find}
 		case name == claudeName:
 			s.adapters[name] = &Claude{args: slices.Clone(h.Args), find: find}
 		default:
@@ -57,6 +60,10 @@ func NewSet(cfg map[string]config.Harness, selfExe string) (*Set, error) {
 	}
 	return s, nil
 }
+
+// isDemo reports whether a command is our own demo agent, whoever's binary it is
+// in.
+func isDemo(argv []string) bool { return len(argv) > 1 && argv[1] == demoName }
 
 // Adapter returns the harness of that name; ErrUnknown when there is none.
 func (s *Set) Adapter(name string) (Adapter, error) {

@@ -45,6 +45,9 @@ type Config struct {
 	// ProbeWindow is how long a new program must stay alive, unless its
 	// receipt comes before; 0 means 2 s.
 	ProbeWindow time.Duration
+	// TypingPause is how long the keys of a person who is attached must have
+	// rested before a prompt is typed, to the second; 0 means 10 s.
+	TypingPause time.Duration
 	Tmux        config.Tmux
 	Log         zerolog.Logger
 	// Environ is the worker's environment, as os.Environ gives it. Agents
@@ -93,6 +96,9 @@ func New(cfg Config, set *harness.Set) (*Driver, error) {
 	}
 	if cfg.ProbeWindow <= 0 {
 		cfg.ProbeWindow = 2 * time.Second
+	}
+	if cfg.TypingPause <= 0 {
+		cfg.TypingPause = 10 * time.Second
 	}
 	program, err := exec.LookPath("tmux")
 	if err != nil {

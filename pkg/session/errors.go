@@ -19,16 +19,31 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("session %s is gone: %s; it has to be started again", e.Target, e.Status)
 }
 
-// Reasons of a WithheldError.
-const (
-	ReasonAttached = "attached"
-	ReasonDialog   = "dialog"
-	ReasonNotReady = "not-ready"
-)
+// Reason is ReasonMissing.
+func (e *MissingError) Reason() string { return ReasonMissing }
 
-// WithheldError is a prompt that was not tried, because the agent cannot take
-// one now. Nothing was typed; try again later, at no charge.
+// UnreadableError is a session of which cannot be told whether it lives; it
+// counts as live. Nothing was typed.
+type UnreadableError struct {
+	Target string
+	// Why says what was in the way.
+	Why string
+}
+
+// Error says what was in the way.
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("session %s cannot be read: %s; it is taken to live and is not started again", e.Target, e.Why)
+}
+
+// Reason is ReasonUnreadable.
+func (e *UnreadableError) Reason() string { return ReasonUnreadable }
+
+// WithheldError is a prompt that was not submitted, because the agent cannot
+// take one now or a person is at work in its session. No Enter was sent; try
+// again later, at no charge.
 type WithheldError struct {
+	// Reason is ReasonAttached, ReasonDialog, ReasonDraft, ReasonNotReady, or
+	// one that a caller gives who uses the type for a wait of its own.
 	Reason string
 }
 
@@ -40,7 +55,9 @@ func (e *WithheldError) Error() string {
 	case ReasonNotReady:
 		return "the agent does not take input yet"
 	case ReasonAttached:
-		return "a person is typing in the agent's session"
+		return "a person is typing in the agent's session; the prompt goes in when the keys have rested for a while"
+	case ReasonDraft:
+		return "a text that is not Loopfleet's stands where prompts are typed; attach to the session and submit or erase it"
 	default:
 		return "the prompt is withheld: " + e.Reason
 	}
@@ -52,13 +69,23 @@ func (e *WithheldError) Error() string {
 type NotLandedError struct {
 	Target, EventID string
 	Waited          time.Duration
+	// Unread says that the program has not read it yet: it will not be pasted
+	// again as long as that is so.
+	Unread bool
 }
 
 // Error says what was waited for.
 func (e *NotLandedError) Error() string {
-	return fmt.Sprintf("prompt %s was pasted into %s and not seen on its screen within %s; Enter was not sent; look at the session, it may be asking something",
-		e.EventID, e.Target, e.Waited)
+	why := "it may be asking something"
+	if e.Unread {
+		why = "the program does not read its terminal"
+	}
+	return fmt.Sprintf("prompt %s was pasted into %s and not seen on its screen within %s; Enter was not sent; look at the session, %s",
+		e.EventID, e.Target, e.Waited, why)
 }
+
+// Reason is ReasonNotLanded.
+func (e *NotLandedError) Reason() string { return ReasonNotLanded }
 
 // NotSubmittedError is a prompt that stayed where people type, although Enter
 // was sent. The next try finds it there and only sends Enter.
@@ -71,6 +98,9 @@ type NotSubmittedError struct {
 func (e *NotSubmittedError) Error() string {
 	return fmt.Sprintf("prompt %s stands in %s and was not taken after %d Enters; look at the session", e.EventID, e.Target, e.Enters)
 }
+
+// Reason is ReasonNotSubmitted.
+func (e *NotSubmittedError) Reason() string { return ReasonNotSubmitted }
 
 // SpawnError is a program that ended before it had shown that it stays.
 type SpawnError struct {
@@ -94,6 +124,9 @@ func (e *SpawnError) Error() string {
 	return msg
 }
 
+// Reason is ReasonSpawnExit.
+func (e *SpawnError) Reason() string { return ReasonSpawnExit }
+
 // NameHeldError is a live session under the name, or on the socket, of the one
 // to start, that is not ours to end.
 type NameHeldError struct {
@@ -108,6 +141,12 @@ func (e *NameHeldError) Error() string {
 		e.Target, e.Socket, e.Why, e.Socket)
 }
 
+// Reason is ReasonNameHeld.
+func (e *NameHeldError) Reason() string { return ReasonNameHeld }
+
+// Permanent is true: only a person can make room.
+func (e *NameHeldError) Permanent() bool { return true }
+
 // FenceError is a paste that was not begun because the worker's lease may not
 // last until the submit.
 type FenceError struct {
@@ -118,6 +157,9 @@ type FenceError struct {
 func (e *FenceError) Error() string {
 	return fmt.Sprintf("%s of the worker's lease are left, %s are needed to paste and submit; nothing was typed", e.Left, MinLease)
 }
+
+// Reason is ReasonFence.
+func (e *FenceError) Reason() string { return ReasonFence }
 
 // InboxError is a checkout in which the prompt's file cannot be written safely.
 type InboxError struct {
@@ -133,3 +175,6 @@ func (e *InboxError) Error() string {
 
 // Unwrap returns the cause.
 func (e *InboxError) Unwrap() error { return e.Err }
+
+// Reason is ReasonInbox.
+func (e *InboxError) Reason() string { return ReasonInbox }

@@ -248,8 +248,8 @@ func (d *Driver) start(ctx context.Context, req SpawnRequest, adapter harness.Ad
 		return SpawnResult{}, err
 	}
 	// What was submitted to another process is of no use any more.
-	if err := os.Remove(filepath.Join(dir, submittedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return SpawnResult{}, fmt.Errorf("forget what the last process was sent: %w", err)
+	if err := forget(dir); err != nil {
+		return SpawnResult{}, err
 	}
 	// Before the program: a crash from here on leaves something to find.
 	if err := h.write(); err != nil {

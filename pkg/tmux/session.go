@@ -178,12 +178,14 @@ type Pane struct {
 	Attached int
 	// CursorX and CursorY are the cursor's column and row, from 0.
 	CursorX, CursorY int
+	// TTY is the path of the program's terminal.
+	TTY string
 	// Title is what the program set as its title; from a stranger.
 	Title string
 }
 
 const paneFormat = "#{pane_id}|#{pane_pid}|#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}|#{pane_in_mode}|" +
-	"#{session_attached}|#{cursor_x}|#{cursor_y}|#{pane_title}"
+	"#{session_attached}|#{cursor_x}|#{cursor_y}|#{pane_tty}|#{pane_title}"
 
 // Panes lists the panes of the session: one, unless somebody split it.
 func (s *Server) Panes(ctx context.Context, name string) ([]Pane, error) {
@@ -223,12 +225,12 @@ func (s *Server) panes(ctx context.Context, name string) ([]Pane, error) {
 }
 
 func parsePane(line string) (Pane, error) {
-	const fields = 10
+	const fields = 11
 	f := strings.SplitN(line, "|", fields)
 	if len(f) != fields {
 		return Pane{}, fmt.Errorf("tmux printed %q, want %d fields", Printable(line), fields)
 	}
-	p := Pane{ID: f[0], Dead: f[2] == "1", Status: -1, InMode: f[5] != "0" && f[5] != "", Title: f[9]}
+	p := Pane{ID: f[0], Dead: f[2] == "1", Status: -1, InMode: f[5] != "0" && f[5] != "", TTY: f[9], Title: f[10]}
 	var err error
 	num := func(s string, to *int) {
 		if s != "" && err == nil {

@@ -40,12 +40,25 @@ type Entry struct {
 	Text string `json:"text"`
 	// Boot says that it came as the boot prompt.
 	Boot bool `json:"boot,omitempty"`
+	// Answer is what a person, or a stray key, has answered to the Question:
+	// Approved or Denied.
+	Answer string `json:"answer,omitempty"`
 	// Error is why the file could not be read; no receipt was given.
 	Error string `json:"error,omitempty"`
 	PID   int    `json:"pid"`
 	// At is when it was taken.
 	At time.Time `json:"at"`
 }
+
+// Question is what it asks with --ask. What is pasted while it stands is lost, and
+// Enter approves: so do the dialogs of real agents.
+const Question = "Run a command for this prompt? [Y/n]"
+
+// Answers to the Question.
+const (
+	Approved = "approved"
+	Denied   = "denied"
+)
 
 // Config is the world of one run.
 type Config struct {
@@ -63,7 +76,7 @@ type Config struct {
 }
 
 // ErrUsage is wrapped by errors about the command line.
-var ErrUsage = errors.New("usage: loopfleet demo-agent [--work DURATION] [BOOT PROMPT]")
+var ErrUsage = errors.New("usage: loopfleet demo-agent [--ask] [--work DURATION] [BOOT PROMPT]")
 
 // Run is the agent. It ends without an error on TERM, HUP, the end of ctx or of
 // Stdin, and Ctrl-C or Ctrl-D on an empty line. A goroutine that reads Stdin may
@@ -80,6 +93,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	flags := flag.NewFlagSet("demo-agent", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
+	flags.BoolVar(&a.ask, "ask", false, "ask before it works on a prompt")
 	flags.DurationVar(&a.work, "work", 0, "how long it works on each prompt")
 	if err := flags.Parse(cfg.Args); err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
@@ -123,8 +137,12 @@ type agent struct {
 	dir        string
 	sessionDir string
 	work       time.Duration
-	prompts    chan prompt
-	editor     editor
+	ask        bool
+	// asking says that the Question stands instead of the composer.
+	asking  bool
+	answer  string
+	prompts chan prompt
+	editor  editor
 }
 
 // run is the only goroutine that prints. Work is a wait, so the composer stays
@@ -144,9 +162,16 @@ func (a *agent) run(ctx context.Context, boot string) error {
 		a.print("done " + current + "\n")
 		working, current = nil, ""
 	}
+	begin := func() {
+		if a.work <= 0 {
+			finish()
+			return
+		}
+		working = time.After(a.work)
+	}
 	for {
 		prompts := a.prompts
-		if working != nil {
+		if working != nil || a.asking {
 			prompts = nil
 		}
 		select {
@@ -155,6 +180,14 @@ func (a *agent) run(ctx context.Context, boot string) error {
 		case b, ok := <-input:
 			if !ok {
 				return nil
+			}
+			if a.asking {
+				if answered, err := a.answered(b); err != nil {
+					return err
+				} else if answered {
+					begin()
+				}
+				continue
 			}
 			if a.typed(b) {
 				return nil
@@ -167,11 +200,12 @@ func (a *agent) run(ctx context.Context, boot string) error {
 			if current = id; id == "" {
 				continue
 			}
-			if a.work <= 0 {
-				finish()
+			if a.ask {
+				a.asking = true
+				a.redraw()
 				continue
 			}
-			working = time.After(a.work)
+			begin()
 		case <-working:
 			finish()
 		}
@@ -217,6 +251,29 @@ func (a *agent) typed(b []byte) bool {
 	}
 	a.redraw()
 	return false
+}
+
+// answered takes input while the Question stands, and reports whether it was
+// answered. Whatever else was typed or pasted is lost.
+func (a *agent) answered(b []byte) (bool, error) {
+	for _, c := range b {
+		if !a.editor.key(c) {
+			continue
+		}
+		answer := ""
+		switch c {
+		case '\r', '\n', 'y', 'Y':
+			answer = Approved
+		case 'n', 'N', 0x03: // Ctrl-C
+			answer = Denied
+		default:
+			continue
+		}
+		a.asking = false
+		a.print(answer + "\n")
+		return true, a.record(Entry{Text: Question, Answer: answer, PID: os.Getpid(), At: time.Now().UTC()})
+	}
+	return false, nil
 }
 
 // take acts on one prompt and returns its event id, or "" when there is nothing
@@ -276,5 +333,9 @@ func (a *agent) print(text string) {
 }
 
 func (a *agent) redraw() {
+	if a.asking {
+		_, _ = io.WriteString(a.cfg.Stdout, eraseLine+Question+" ")
+		return
+	}
 	_, _ = io.WriteString(a.cfg.Stdout, eraseLine+promptMark+tmux.Printable(a.editor.shown()))
 }

@@ -85,6 +85,21 @@ func (e *editor) feed(c byte) action {
 	}
 }
 
+// key takes one byte past the draft, and reports whether it is a key on its own:
+// not part of a sequence or a paste.
+func (e *editor) key(c byte) bool {
+	switch {
+	case len(e.escape) > 0:
+		e.feedEscape(c)
+		return false
+	case c == 0x1b:
+		e.escape = append(e.escape[:0], c)
+		return false
+	default:
+		return !e.pasting
+	}
+}
+
 func (e *editor) add(c byte) action {
 	if len(e.draft) < maxDraft {
 		e.draft = append(e.draft, c)
