@@ -50,7 +50,8 @@ type Entry struct {
 	At time.Time `json:"at"`
 }
 
-// Question is what it asks with --ask. What is pasted while it stands is lost, and
+// Question is what it asks with --ask: before it works on a prompt, and when it
+// gets USR1. What is pasted while it stands is lost, and
 // Enter approves: so do the dialogs of real agents.
 const Question = "Run a command for this prompt? [Y/n]"
 
@@ -162,6 +163,11 @@ func (a *agent) run(ctx context.Context, boot string) error {
 		a.print("done " + current + "\n")
 		working, current = nil, ""
 	}
+	ask := make(chan os.Signal, 1)
+	if a.ask {
+		signal.Notify(ask, syscall.SIGUSR1)
+		defer signal.Stop(ask)
+	}
 	begin := func() {
 		if a.work <= 0 {
 			finish()
@@ -184,7 +190,7 @@ func (a *agent) run(ctx context.Context, boot string) error {
 			if a.asking {
 				if answered, err := a.answered(b); err != nil {
 					return err
-				} else if answered {
+				} else if answered && current != "" && working == nil {
 					begin()
 				}
 				continue
@@ -206,6 +212,9 @@ func (a *agent) run(ctx context.Context, boot string) error {
 				continue
 			}
 			begin()
+		case <-ask:
+			a.asking = true
+			a.redraw()
 		case <-working:
 			finish()
 		}

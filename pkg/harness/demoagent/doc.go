@@ -7,5 +7,6 @@
 // turn. Of each Loopfleet prompt it reads the file it points to, prints the
 // text, records it in the transcript and gives the receipt, in that order. With
 // --ask it then puts a question to a person, as agents do before they run a
-// command: what is pasted meanwhile is lost, and Enter approves.
+// command (and whenever it gets USR1): what is pasted meanwhile is lost, and
+// Enter approves.
 package demoagent
