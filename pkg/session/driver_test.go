@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"loopfleet/pkg/config"
+	"loopfleet/pkg/fault"
 	"loopfleet/pkg/harness"
 	"loopfleet/pkg/harness/demoagent"
 	"loopfleet/pkg/record"
@@ -31,8 +32,14 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "demo-agent":
+		case "demo-agent", "ask-agent":
 			agent(os.Stdin)
+			return
+		case "blind-agent":
+			agent(&blind{file: os.Stdin, silence: 3 * time.Second})
+			return
+		case "stuck-agent":
+			agent(&stuck{file: os.Stdin})
 			return
 		case "swallow-agent":
 			agent(&swallow{file: os.Stdin, enters: 1})
@@ -43,6 +50,16 @@ func TestMain(m *testing.M) {
 		case "dialog-agent":
 			dialog()
 			return
+		}
+	}
+	// Everything holds when what follows a side effect is late.
+	for _, e := range os.Environ() {
+		if v, ok := strings.CutPrefix(e, "DISPATCH_LAG="); ok && v != "" {
+			lag, err := time.ParseDuration(v)
+			if err != nil {
+				panic(err)
+			}
+			fault.Set(fault.Lag(lag))
 		}
 	}
 	m.Run()
@@ -76,6 +93,40 @@ func (s *swallow) Read(b []byte) (int, error) {
 		}
 		return n, err
 	}
+}
+
+// blind is a terminal whose program reads what is typed at once and, the first
+// time, shows nothing of it for a while.
+type blind struct {
+	file    *os.File
+	silence time.Duration
+}
+
+func (b *blind) Read(p []byte) (int, error) {
+	n, err := b.file.Read(p)
+	t := time.NewTimer(b.silence)
+	defer t.Stop()
+	<-t.C
+	b.silence = 0
+	return n, err
+}
+
+// stuck is a terminal whose program does not read it until the file "wake" is in
+// its directory.
+type stuck struct {
+	file  *os.File
+	awake bool
+}
+
+func (s *stuck) Read(p []byte) (int, error) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !s.awake {
+		_, err := os.Stat("wake")
+		s.awake = err == nil
+		<-tick.C
+	}
+	return s.file.Read(p)
 }
 
 // dialog is an agent that asks before it goes on: text is swallowed, and Enter
@@ -131,7 +182,10 @@ func setup(t *testing.T, edit func(*session.Config, map[string]config.Harness)) 
 		// Reads lines as a shell script does, and never gives receipts.
 		"lines": sh(`echo "$1" >> got; while read -r l; do echo "$l" >> got; done`, "none"),
 	}
-	for _, name := range []string{"swallow", "deaf", "dialog"} {
+	harnesses["asks"] = config.Harness{Command: []string{self, "demo-agent", "--ask"}, Receipt: "file"}
+	// The same, of which Loopfleet knows nothing.
+	harnesses["asks-unknown"] = config.Harness{Command: []string{self, "ask-agent", "--ask"}, Receipt: "file"}
+	for _, name := range []string{"swallow", "deaf", "dialog", "blind", "stuck"} {
 		harnesses[name] = config.Harness{Command: []string{self, name + "-agent"}, Receipt: "file"}
 	}
 	harnesses["dialog"] = config.Harness{Command: []string{self, "dialog-agent"}, Receipt: "none"}
@@ -182,7 +236,7 @@ func (e *env) spawn(req session.SpawnRequest) record.Session {
 		e.t.Fatal(err)
 	}
 	switch req.Harness {
-	case "demo", "swallow", "deaf":
+	case "demo", "swallow", "deaf", "blind", "stuck", "asks", "asks-unknown":
 		// On a busy machine the probe window may be over before the program
 		// has begun.
 		if got, err := e.AwaitReceipt(e.t.Context(), res.Session, req.Boot.EventID); !got || err != nil {
@@ -243,7 +297,7 @@ func wantTranscript(t *testing.T, s record.Session, want ...session.Prompt) {
 	t.Helper()
 	var got, exp []string
 	for _, e := range transcript(t, s) {
-		got = append(got, fmt.Sprintf("%s:%q", e.EventID, e.Text))
+		got = append(got, fmt.Sprintf("%s:%q%s", e.EventID, e.Text, e.Answer))
 	}
 	for _, p := range want {
 		exp = append(exp, fmt.Sprintf("%s:%q", p.EventID, p.Text))
