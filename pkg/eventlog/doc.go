@@ -16,7 +16,7 @@
 //   - Every text is valid UTF-8 and at most 2 KiB, a line at most 32 KiB.
 //
 // What lines say may come from strangers. JSON keeps it apart; for a terminal,
-// print only what went through [Escape], as [Line.Text] does.
+// print only what went through [Escape], as [Line.TextWidth] does.
 //
 // All methods are safe for concurrent use.
 package eventlog
