@@ -12,6 +12,7 @@ TEST_TIMEOUT   ?= 10m
 LAG            ?= 500ms
 FUZZTIME       ?= 30s
 DEMO_FLAGS     ?=
+CHAOS          ?= -items 40 -events 10000 -workers 4 -kills 200 -duration 20m
 RUN_FLAGS      ?= --generate-secret
 
 export PATH    := $(TOOLBIN):$(BIN):$(PATH)
@@ -59,6 +60,10 @@ test-race: need ## run the tests with the race detector
 .PHONY: test-lag
 test-lag: need ## run the tests with every write after a side effect delayed by LAG
 	DISPATCH_LAG=$(LAG) $(GO) test -count=1 -shuffle=on -timeout $(TEST_TIMEOUT) $(PKG)
+
+.PHONY: chaos
+chaos: need ## kill processes under load and check what the agents got (CHAOS="-seed 7 -kills 50 ...")
+	$(GO) test -count=1 -v -timeout 0 -run '^TestChaos$$' ./test/chaos $(CHAOS)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME

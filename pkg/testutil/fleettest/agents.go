@@ -59,7 +59,12 @@ func (f *Fleet) AgentsOf(item workitem.Ref) []Agent {
 // Received is what the agents of an item have taken, on all workers, in the
 // order of its time.
 func (f *Fleet) Received(item workitem.Ref) ([]demoagent.Entry, error) {
-	paths, err := filepath.Glob(filepath.Join(f.Dir, "*", "workers", "*", "sessions", item.DirName(), demoagent.TranscriptFile))
+	return f.ReceivedOn("*", item)
+}
+
+// ReceivedOn is Received for one worker.
+func (f *Fleet) ReceivedOn(worker string, item workitem.Ref) ([]demoagent.Entry, error) {
+	paths, err := filepath.Glob(filepath.Join(f.Dir, worker, "workers", "*", "sessions", item.DirName(), demoagent.TranscriptFile))
 	if err != nil {
 		return nil, err
 	}

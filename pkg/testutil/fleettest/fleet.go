@@ -39,8 +39,9 @@ type Fleet struct {
 	bin string
 	cfg config.Config
 
-	mu    sync.Mutex
-	procs []*Proc
+	mu     sync.Mutex
+	procs  []*Proc
+	change map[string]func(*config.Config)
 }
 
 // New starts a server with the product's streams. Change adapts the
@@ -52,7 +53,7 @@ func New(tb testing.TB, change ...func(*config.Config)) *Fleet {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := &Fleet{Dir: dir, tb: tb, bin: bin, cfg: settings(bin)}
+	f := &Fleet{Dir: dir, tb: tb, bin: bin, cfg: settings(bin), change: map[string]func(*config.Config){}}
 	tb.Cleanup(f.end)
 	for _, c := range change {
 		c(&f.cfg)
@@ -99,6 +100,13 @@ func settings(bin string) config.Config {
 	return c
 }
 
+// Configure adapts the configuration of one process, from its next start on.
+func (f *Fleet) Configure(id string, change func(*config.Config)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.change[id] = change
+}
+
 // TryWorker starts a worker and waits until it takes work. Env is added to its
 // environment, as in "DISPATCH_LAG=1s".
 func (f *Fleet) TryWorker(ctx context.Context, id string, env ...string) (*Proc, error) {
@@ -118,19 +126,6 @@ func (f *Fleet) Worker(id string, env ...string) *Proc {
 	ctx, cancel := context.WithTimeout(f.tb.Context(), startTime)
 	defer cancel()
 	p, err := f.TryWorker(ctx, id, env...)
-	if err != nil {
-		f.tb.Fatal(err)
-	}
-	return p
-}
-
-// LaunchWorker starts a worker and waits for nothing: it may end before it is
-// ready.
-func (f *Fleet) LaunchWorker(id string, env ...string) *Proc {
-	f.tb.Helper()
-	c := f.cfg
-	c.Worker.ID = id
-	p, err := f.start("worker", id, c, env)
 	if err != nil {
 		f.tb.Fatal(err)
 	}
@@ -167,6 +162,12 @@ func (f *Fleet) Ingress(id string, env ...string) *Ingress {
 }
 
 func (f *Fleet) start(program, id string, c config.Config, env []string) (*Proc, error) {
+	f.mu.Lock()
+	change := f.change[id]
+	f.mu.Unlock()
+	if change != nil {
+		change(&c)
+	}
 	c.StateDir = filepath.Join(f.Dir, id)
 	c.NATS.URL = f.Server.URL()
 	b, err := yaml.Marshal(c)

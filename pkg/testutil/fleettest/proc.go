@@ -21,9 +21,8 @@ type Proc struct {
 	ready chan string // gets the ready line, then is closed
 	ended chan struct{}
 
-	mu      sync.Mutex
-	stopped bool
-	err     error
+	mu  sync.Mutex
+	err error
 }
 
 // startProc starts a program; what it prints goes to <dir>/<name>.log.
@@ -99,29 +98,6 @@ func (p *Proc) Signal(s syscall.Signal) {
 func (p *Proc) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
-}
-
-// Stop suspends the process; Continue lets it go on.
-func (p *Proc) Stop() {
-	p.mu.Lock()
-	p.stopped = true
-	p.mu.Unlock()
-	p.Signal(syscall.SIGSTOP)
-}
-
-// Continue ends a Stop.
-func (p *Proc) Continue() {
-	p.mu.Lock()
-	p.stopped = false
-	p.mu.Unlock()
-	p.Signal(syscall.SIGCONT)
-}
-
-// Stopped reports whether it is suspended by Stop.
-func (p *Proc) Stopped() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stopped
 }
 
 // Terminate asks the process to stop and waits for its end. The error says that
