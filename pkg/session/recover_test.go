@@ -17,11 +17,16 @@ import (
 
 func demoOnly(t *testing.T) map[string]config.Harness {
 	t.Helper()
+	return demoWith(t, "file")
+}
+
+func demoWith(t *testing.T, receipt string) map[string]config.Harness {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]config.Harness{"demo": {Command: []string{self, "demo-agent"}, Receipt: "file"}}
+	return map[string]config.Harness{"demo": {Command: []string{self, "demo-agent"}, Receipt: receipt}}
 }
 
 func TestRecover_FindsTheVeryProcessAfterARestart(t *testing.T) {
