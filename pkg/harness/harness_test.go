@@ -13,6 +13,7 @@ import (
 
 	"loopfleet/pkg/config"
 	"loopfleet/pkg/harness"
+	"loopfleet/pkg/harness/demoagent"
 )
 
 func program(t *testing.T, name string) string {
@@ -171,6 +172,37 @@ func TestReceived(t *testing.T) {
 	}
 }
 
+func TestReceived_IsBoundedAndFindsTheNewest(t *testing.T) {
+	t.Parallel()
+	a := adapter(t, map[string]config.Harness{"m": {Command: []string{program(t, "agent")}, Receipt: "file"}}, "", "m")
+	const window = 1 << 20
+	fill := func(n int) string { return strings.Repeat("0123456789abcde\n", n/16) }
+	for _, tc := range []struct {
+		name, file string
+		want       bool
+	}{
+		{"at the end", fill(4*window) + "id-1\n", true},
+		{"in the window", fill(4*window) + "id-1\n" + fill(window/2), true},
+		{"long ago", "id-1\n" + fill(4*window), false},
+		// The window begins within a line whose end looks like a receipt.
+		{"cut", "xxxid-1\n" + fill(window-16) + "0123456789\n", false},
+		{"one line", strings.Repeat("x", 2*window), false},
+		{"just the window", "id-1\n" + fill(window-16) + "0123456789\n", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "receipts"), []byte(tc.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := a.Received(t.Context(), harness.View{SessionDir: dir}, "id-1")
+			if err != nil || got != tc.want {
+				t.Errorf("got %v, %v; want %v", got, err, tc.want)
+			}
+		})
+	}
+}
+
 func TestReceived_TrustsNoOddFile(t *testing.T) {
 	t.Parallel()
 	a := adapter(t, map[string]config.Harness{"m": {Command: []string{program(t, "agent")}, Receipt: "file"}}, "", "m")
@@ -228,5 +260,82 @@ func TestClaude_Composer(t *testing.T) {
 	}
 	if got, ok := a.Composer(harness.Screen{Rows: []string{"starting"}}); ok {
 		t.Errorf("composer %q without one", got)
+	}
+}
+
+// Screens of Claude Code 2.1.197, as tmux captures them.
+func TestClaude_Draft(t *testing.T) {
+	t.Parallel()
+	a := adapter(t, map[string]config.Harness{"claude": {}}, "", "claude")
+	const rule = "────────"
+	above := []string{"❯ Loopfleet event a-1: read it.", "● Done.", rule}
+	long := strings.Repeat("x", 198)
+	for _, tc := range []struct {
+		name  string
+		rows  []string
+		x, y  int
+		want  string
+		known bool
+	}{
+		{"empty", []string{"❯\u00a0", rule, "  ? for shortcuts"}, 2, 3, "", true},
+		{"draft", []string{"❯\u00a0hello world", rule}, 13, 3, "helloworld", true},
+		{"cursor moved back", []string{"❯\u00a0hello world", rule}, 5, 3, "helloworld", true},
+		{"suggestion", []string{"❯\u00a0Try \"fix the tests\"", rule}, 2, 3, "", true},
+		{"white space", []string{"❯\u00a0", rule}, 4, 3, " ", true},
+		{"two lines", []string{"❯\u00a0hello", "  second", rule}, 8, 4, "hellosecond", true},
+		{"wrapped", []string{"❯\u00a0" + long, "  xx", rule}, 4, 4, long + "xx", true},
+		{"shell", []string{"!\u00a0ls", rule, "  ! for shell mode"}, 4, 3, "!ls", true},
+		{"empty shell", []string{"!\u00a0", rule}, 2, 3, "!", true},
+		{"a dialog has the cursor", []string{"❯\u00a0draft", rule, " Do you want to proceed?", " ❯ 1. Yes"}, 1, 6, "", false},
+		{"a dialog instead", []string{" Do you want to proceed?", " ❯ 1. Yes"}, 1, 4, "", false},
+		{"no end", []string{"❯\u00a0hello"}, 7, 3, "", false},
+	} {
+		s := harness.Screen{Rows: append(slices.Clone(above), tc.rows...), CursorX: tc.x, CursorY: tc.y}
+		if got, known := a.Draft(s); got != tc.want || known != tc.known {
+			t.Errorf("%s: draft %q, %v; want %q, %v", tc.name, got, known, tc.want, tc.known)
+		}
+	}
+	if got, known := a.Draft(harness.Screen{Rows: []string{"❯\u00a0not in its box", rule}, CursorX: 5}); known {
+		t.Errorf("draft %q without a composer", got)
+	}
+}
+
+func TestDemo_DraftAndState(t *testing.T) {
+	t.Parallel()
+	path := program(t, "any-binary")
+	cfg := map[string]config.Harness{"demo": {Command: []string{path, "demo-agent", "--ask"}}, "other": {Command: []string{path, "-x"}}}
+	demo, other := adapter(t, cfg, "", "demo"), adapter(t, cfg, "", "other")
+	full := strings.Repeat("w", 198)
+	for _, tc := range []struct {
+		name  string
+		rows  []string
+		x, y  int
+		want  string
+		known bool
+		state harness.State
+	}{
+		{"empty", []string{"done a-1", ">"}, 2, 1, "", true, harness.Unknown},
+		{"draft", []string{"> quoted text of a prompt", "> hello you"}, 11, 1, "helloyou", true, harness.Unknown},
+		{"white space", []string{">"}, 3, 0, " ", true, harness.Unknown},
+		{"wrapped", []string{"> " + full, "rest"}, 4, 1, full + "rest", true, harness.Unknown},
+		{"printing", []string{"> quoted text of a prompt", ""}, 0, 1, "", false, harness.Unknown},
+		{"not there yet", []string{""}, 0, 0, "", false, harness.Unknown},
+		{"asks", []string{"done", demoagent.Question}, len(demoagent.Question) + 1, 1, "", false, harness.Dialog},
+		{"has asked", []string{demoagent.Question, ">"}, 2, 1, "", true, harness.Unknown},
+		{"off the screen", []string{">"}, 2, 9, "", false, harness.Unknown},
+	} {
+		s := harness.Screen{Rows: tc.rows, CursorX: tc.x, CursorY: tc.y}
+		if got, known := demo.Draft(s); got != tc.want || known != tc.known {
+			t.Errorf("%s: draft %q, %v; want %q, %v", tc.name, got, known, tc.want, tc.known)
+		}
+		if got, err := demo.State(t.Context(), harness.View{Screen: s}); got != tc.state || err != nil {
+			t.Errorf("%s: state %s, %v; want %s", tc.name, got, err, tc.state)
+		}
+		if got, known := other.Draft(s); known {
+			t.Errorf("%s: draft %q of a program that nobody knows", tc.name, got)
+		}
+		if got, err := other.State(t.Context(), harness.View{Screen: s}); got != harness.Unknown || err != nil {
+			t.Errorf("%s: state %s, %v of a program that nobody knows", tc.name, got, err)
+		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"loopfleet/pkg/config"
-	"loopfleet/pkg/fault"
 	"loopfleet/pkg/record"
 	"loopfleet/pkg/session"
 	"loopfleet/pkg/testutil/tmuxtest"
@@ -59,7 +58,7 @@ func TestDeliver_EndsBetweenPasteAndEnter(t *testing.T) {
 				if harness == "lines" {
 					lines(t, filepath.Join(s.Cwd, "got"), 1)
 				}
-				defer at(fault.SubmitEnter, func() { end(e, s) })()
+				defer atEnter(func() { end(e, s) })()
 				e.missing(s)
 				if got, err := e.HasReceipt(s, "comment-1"); got || err != nil {
 					t.Errorf("a prompt that was not submitted has a receipt: %v, %v", got, err)
@@ -98,6 +97,7 @@ func TestDeliver_EndedBefore(t *testing.T) {
 // A socket file that is gone is no dead session, at whatever moment.
 func TestDeliver_WhenTheSocketVanishes(t *testing.T) {
 	remove := func(t *testing.T, s record.Session) {
+		t.Helper()
 		if err := os.Remove(s.TmuxSocket); err != nil {
 			t.Error(err)
 		}
@@ -114,7 +114,7 @@ func TestDeliver_WhenTheSocketVanishes(t *testing.T) {
 		e := setup(t, nil)
 		req := e.request("demo")
 		s, p := e.spawn(req), prompt("comment-1", "x\n")
-		restore := at(fault.SubmitEnter, func() { remove(t, s) })
+		restore := atEnter(func() { remove(t, s) })
 		defer restore()
 		got, err := e.Deliver(t.Context(), s, p)
 		if session.Reason(err) != session.ReasonTmux || got.Submitted {
@@ -150,7 +150,7 @@ func TestDeliver_AProgramThatQuitsInsteadOfReading(t *testing.T) {
 	}
 	s := res.Session
 	waitScreen(t, e, s, "done label-1")
-	defer at(fault.SubmitEnter, func() {
+	defer atEnter(func() {
 		if err := agentProcess(s).Signal(15); err != nil {
 			t.Error(err)
 		}

@@ -32,12 +32,12 @@ func (e *env) withheld(s record.Session, p session.Prompt, reason string) {
 // eventually delivers as soon as the session takes it.
 func (e *env) eventually(s record.Session, p session.Prompt) {
 	e.t.Helper()
-	waitfor.Value(e.t, "the prompt to go in", func() (error, bool) {
+	waitfor.Value(e.t, "the prompt to go in", func() (string, bool) {
 		got, err := e.Deliver(e.t.Context(), s, p)
 		if _, ok := errors.AsType[*session.WithheldError](err); err != nil && !ok {
 			e.t.Fatal(err)
 		}
-		return err, err == nil && got.Receipt
+		return session.Reason(err), err == nil && got.Receipt
 	})
 }
 
@@ -74,7 +74,7 @@ func pause(d time.Duration) func(*session.Config, map[string]config.Harness) {
 
 func TestDeliver_WaitsForAPersonWhoTypes(t *testing.T) {
 	t.Parallel()
-	e := setup(t, pause(4*time.Second))
+	e := setup(t, pause(time.Hour))
 	req := e.request("demo")
 	s := e.spawn(req)
 	p := prompt("comment-1", "x\n")
@@ -83,7 +83,10 @@ func TestDeliver_WaitsForAPersonWhoTypes(t *testing.T) {
 	waitScreen(t, e, s, "> hm")
 	e.withheld(s, p, session.ReasonAttached)
 	wantTranscript(t, s, req.Boot)
-	who.keys("BSpace", "BSpace") // and nothing more: still attached, idle
+	// Nothing more is typed: still attached, idle.
+	who.keys("BSpace", "BSpace")
+	e.cfg.TypingPause = 2 * time.Second
+	e.Driver = e.driver(demoOnly(t))
 	e.eventually(s, p)
 	wantTranscript(t, s, req.Boot, p)
 	if n := e.inspect(s).Attached; n != 1 {
@@ -166,15 +169,14 @@ func TestDeliver_Drafts(t *testing.T) {
 	}
 }
 
-// A person types in the moment between paste and Enter. The fault hook is the
-// process's, so this test is not parallel.
+// A person types in the moment between paste and Enter.
 func TestDeliver_NeverSubmitsWhatAPersonTypesBehindTheLine(t *testing.T) {
 	e := setup(t, nil)
 	req := e.request("demo")
 	s := e.spawn(req)
 	srv := tmuxtest.On(t, s.TmuxSocket)
 	p := prompt("comment-1", "x\n")
-	restore := at(fault.SubmitEnter, func() {
+	restore := atEnter(func() {
 		if err := srv.Paste(t.Context(), s.TmuxTarget, " wait"); err != nil {
 			t.Error(err)
 		}
@@ -191,11 +193,12 @@ func TestDeliver_NeverSubmitsWhatAPersonTypesBehindTheLine(t *testing.T) {
 	wantTranscript(t, s, req.Boot, p)
 }
 
-// at runs do the first time that a fault point is passed.
-func at(want fault.Point, do func()) (restore func()) {
+// atEnter runs do once, between paste and Enter. The fault hook is the process's,
+// so tests that use it are not parallel.
+func atEnter(do func()) (restore func()) {
 	done := false
 	return fault.Set(func(_ context.Context, p fault.Point) {
-		if p == want && !done {
+		if p == fault.SubmitEnter && !done {
 			done = true
 			do()
 		}
@@ -281,7 +284,7 @@ func TestDeliver_ADialogThatOpensBetweenPasteAndEnter(t *testing.T) {
 			s := e.spawn(e.request(name))
 			waitScreen(t, e, s, demoagent.Question)
 			e.deny(s)
-			defer at(fault.SubmitEnter, func() {
+			defer atEnter(func() {
 				if err := agentProcess(s).Signal(syscall.SIGUSR1); err != nil {
 					t.Error(err)
 				}
@@ -317,7 +320,7 @@ func TestDeliver_LeavesCopyModeBeforeEachKey(t *testing.T) {
 		}
 	}
 	scroll()
-	defer at(fault.SubmitEnter, scroll)()
+	defer atEnter(scroll)()
 	p := prompt("comment-1", "x\n")
 	e.deliver(s, p)
 	wantTranscript(t, s, req.Boot, p)

@@ -62,12 +62,12 @@ func Reason(err error) string {
 	if e, ok := errors.AsType[*WithheldError](err); ok {
 		return e.Reason
 	}
-	var named interface {
+	type named interface {
 		error
 		Reason() string
 	}
-	if errors.As(err, &named) {
-		return named.Reason()
+	if e, ok := errors.AsType[named](err); ok {
+		return e.Reason()
 	}
 	if errors.Is(err, harness.ErrUnknown) {
 		return ReasonHarnessUnknown
@@ -85,9 +85,10 @@ func Reason(err error) string {
 // Permanent reports whether no later try can go better until a person has done
 // something: the event is to be given up at once, with Reason.
 func Permanent(err error) bool {
-	var p interface {
+	type permanent interface {
 		error
 		Permanent() bool
 	}
-	return errors.As(err, &p) && p.Permanent()
+	e, ok := errors.AsType[permanent](err)
+	return ok && e.Permanent()
 }

@@ -197,8 +197,8 @@ func TestSpawn_NeverKillsALiveSessionOfOthers(t *testing.T) {
 			t.Cleanup(func() { tmuxtest.KillProcess(context.WithoutCancel(t.Context()), t, serverProcess(s)) })
 			edit(e, filepath.Join(s.Dir, "handle.json"))
 			_, err := e.Spawn(t.Context(), e.request("demo"))
-			if _, ok := errors.AsType[*session.NameHeldError](err); !ok {
-				t.Errorf("error %v, want NameHeldError", err)
+			if _, ok := errors.AsType[*session.NameHeldError](err); !ok || !session.Permanent(err) {
+				t.Errorf("error %v, want NameHeldError, for good", err)
 			}
 			if !agentProcess(s).Alive() {
 				t.Error("the live session was killed")
@@ -246,37 +246,70 @@ func TestSpawn_EndsWhatTheLastSessionLeftBehind(t *testing.T) {
 	}
 }
 
+// Acceptance scenario 2: the conversation that was recorded is not known any
+// more, so the same event begins a fresh one, and the result says why.
 func TestSpawn_ResumesOrBeginsAnew(t *testing.T) {
 	dir := t.TempDir()
 	// A stand-in for the CLI that knows the one conversation.
-	const known = "8c7f5f0e-0000-4000-8000-000000000001"
+	const known, unknown = "8c7f5f0e-0000-4000-8000-000000000001", "8c7f5f0e-0000-4000-8000-000000000002"
 	write(t, filepath.Join(dir, "claude"), `#!/bin/sh
 echo "$*" >> args
-[ "$1" = --resume ] && [ "$2" != `+known+` ] && { echo "No conversation found"; exit 1; }
-while read -r l; do :; done
+cat .loopfleet/inbox/label-1.md >> texts
+[ "$1" = --resume ] && [ "$2" != `+known+` ] && { echo "No conversation found with session ID: $2"; exit 1; }
+while read -r l; do echo "$l" >> typed; done
 `)
 	if err := os.Chmod(filepath.Join(dir, "claude"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":/usr/local/bin:/usr/bin:/bin")
 	for _, tc := range []struct {
-		name, resume string
-		resumed      bool
-	}{{"known", known, true}, {"unknown", "8c7f5f0e-0000-4000-8000-000000000002", false}} {
+		name, resume, reason string
+		starts               int
+	}{
+		{"known", known, "", 1},
+		{"unknown", unknown, "the recorded conversation could not be resumed: exit status 1", 2},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e := setup(t, func(_ *session.Config, h map[string]config.Harness) { h["claude"] = config.Harness{} })
+			e := setup(t, func(c *session.Config, h map[string]config.Harness) {
+				h["claude"] = config.Harness{}
+				c.ProbeWindow = 3 * time.Second
+			})
 			req := e.request("claude")
-			req.Resume = tc.resume
+			req.Resume, req.Incarnation = tc.resume, 2
 			t.Cleanup(func() { e.clean(e.item) })
 			res, err := e.Spawn(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res.Resumed != tc.resumed || (res.Reason == "") != tc.resumed || (res.Session.HarnessSessionID == tc.resume) != tc.resumed {
+			s, resumed := res.Session, tc.starts == 1
+			if res.Resumed != resumed || res.Reason != tc.reason || res.Incarnation != 2 || res.Adopted || (s.HarnessSessionID == tc.resume) != resumed {
 				t.Errorf("result %+v", res)
 			}
-			if st := e.inspect(res.Session); st.State != session.Live {
+			if st := e.inspect(s); st.State != session.Live {
 				t.Errorf("status %s", st)
+			}
+			// Both starts were for the same event and found its text.
+			args := lines(t, filepath.Join(s.Cwd, "args"), tc.starts)
+			last := "--session-id " + s.HarnessSessionID
+			if resumed {
+				last = "--resume " + known
+			}
+			if len(args) != tc.starts || args[len(args)-1] != last+" "+session.Pointer("label-1") {
+				t.Errorf("it was started with %q", args)
+			}
+			if texts := lines(t, filepath.Join(s.Cwd, "texts"), tc.starts); len(texts) != tc.starts || texts[len(texts)-1] != "boot text" {
+				t.Errorf("it read %q", texts)
+			}
+			// The event is delivered by that: it is not typed in as well.
+			if got, err := e.Deliver(t.Context(), s, req.Boot); err != nil || !got.Submitted {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if b, err := os.ReadFile(filepath.Join(s.Cwd, "typed")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("it was typed %q, %v", b, err)
+			}
+			e.deliver(s, prompt("comment-1", "x\n"))
+			if got := lines(t, filepath.Join(s.Cwd, "typed"), 1); len(got) != 1 || got[0] != session.Pointer("comment-1") {
+				t.Errorf("it was typed %q", got)
 			}
 		})
 	}

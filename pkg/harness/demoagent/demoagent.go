@@ -141,7 +141,6 @@ type agent struct {
 	ask        bool
 	// asking says that the Question stands instead of the composer.
 	asking  bool
-	answer  string
 	prompts chan prompt
 	editor  editor
 }
@@ -269,7 +268,7 @@ func (a *agent) answered(b []byte) (bool, error) {
 		if !a.editor.key(c) {
 			continue
 		}
-		answer := ""
+		var answer string
 		switch c {
 		case '\r', '\n', 'y', 'Y':
 			answer = Approved

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"loopfleet/pkg/harness/demoagent"
+	"loopfleet/pkg/testutil/waitfor"
 )
 
 const line = "Loopfleet event comment-x: read .loopfleet/inbox/comment-x.md and act on it."
@@ -157,6 +158,63 @@ func TestRun_MissingFileGivesNoReceipt(t *testing.T) {
 	if receipts(t, session) != "" || !strings.Contains(out, "cannot read it") {
 		t.Errorf("receipts %q, printed %q", receipts(t, session), out)
 	}
+}
+
+// With --ask only a key on its own answers; what is pasted is lost.
+func TestRun_Ask(t *testing.T) {
+	t.Parallel()
+	const pasted = "\x1b[200~" + line + "\x1b[201~"
+	for _, tc := range []struct{ name, typed, want string }{
+		{"enter", "\r", demoagent.Approved},
+		{"yes", "y", demoagent.Approved},
+		{"no", "n", demoagent.Denied},
+		{"ctrl-c", "\x03", demoagent.Denied},
+		{"a paste is lost", pasted + "n", demoagent.Denied},
+		{"a paste with a line feed is lost", "\x1b[200~y\r\n\x1b[201~n", demoagent.Denied},
+		{"other keys are lost", "\x1b[Aabc \x15n", demoagent.Denied},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			session := t.TempDir()
+			keys := make(chan []byte)
+			var out bytes.Buffer
+			done := make(chan error)
+			go func() {
+				done <- demoagent.Run(t.Context(), demoagent.Config{
+					Args: []string{"--ask", line}, Environ: []string{"LOOPFLEET_SESSION_DIR=" + session},
+					Dir: inbox(t, "hello\n"), Stdout: &out, Stdin: &typist{keys: keys},
+				})
+			}()
+			// The prompt is taken, and then it asks.
+			waitfor.Until(t, "the receipt", func() bool { return receipts(t, session) != "" })
+			keys <- []byte(tc.typed)
+			waitfor.Until(t, "the answer", func() bool { return len(transcript(t, session)) == 2 })
+			keys <- []byte("next\r")
+			waitfor.Until(t, "the next line", func() bool { return len(transcript(t, session)) == 3 })
+			close(keys)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			es := transcript(t, session)
+			if es[1].Answer != tc.want || es[1].EventID != "" || es[2].Text != "next" {
+				t.Errorf("transcript %+v, want the answer %s", es, tc.want)
+			}
+			if !strings.Contains(out.String(), demoagent.Question) || !strings.Contains(out.String(), "done comment-x") {
+				t.Errorf("printed %q", out.String())
+			}
+		})
+	}
+}
+
+// typist is a terminal that the test types at.
+type typist struct{ keys chan []byte }
+
+func (s *typist) Read(b []byte) (int, error) {
+	k, ok := <-s.keys
+	if !ok {
+		return 0, io.EOF
+	}
+	return copy(b, k), nil
 }
 
 func TestRun_Usage(t *testing.T) {
