@@ -86,7 +86,8 @@ type Handler interface {
 	// Hosted lists the items with a session on this machine.
 	Hosted(ctx context.Context) ([]workitem.Ref, error)
 	// Free is how many more sessions may start here; it may be negative. A
-	// handler takes room before it records the start of a spawn.
+	// handler takes room before it records the start of a spawn. It must not
+	// wait or call the engine.
 	Free() int
 	// Describe fills in what the worker says of itself beside its state.
 	Describe(w *registry.Worker)
@@ -332,18 +333,18 @@ func (e *Engine) all() []*Item {
 // room reports whether an item that needs a spawn may be claimed: what was
 // claimed for one already, and has not been decided, counts.
 func (e *Engine) room() bool {
-	free := e.handler.Free()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return free > len(e.claims)
+	return e.handler.Free() > len(e.claims)
 }
 
 // takeRoom sets room aside for an item that is about to be claimed.
 func (e *Engine) takeRoom(it *Item) bool {
-	free := e.handler.Free()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.claims[it] && free <= len(e.claims) {
+	// Free is asked under the lock: a claim is given back only after the handler
+	// has taken room for it, so none is counted in neither.
+	if !e.claims[it] && e.handler.Free() <= len(e.claims) {
 		return false
 	}
 	e.claims[it] = true

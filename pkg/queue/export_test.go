@@ -15,6 +15,9 @@ func (e *Engine) Crash() {
 	}
 }
 
+// Sweep is one sweep, now.
+func (e *Engine) Sweep() { e.sweep(e.pullCtx) }
+
 // LaneOpen reports whether the item's lane is open here.
 func (it *Item) LaneOpen() bool {
 	it.mu.Lock()

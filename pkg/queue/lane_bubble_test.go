@@ -163,7 +163,11 @@ func TestPurge_BehindTheFloor(t *testing.T) {
 		if got := r.stored(item); got != 3 {
 			t.Fatalf("%d events stored before the purge", got)
 		}
-		time.Sleep(45 * time.Minute) // purges at 30 and 60
+		time.Sleep(15 * time.Minute) // the purge at 30 finds outcomes of 0 and of 20
+		if got := r.stored(other); got != 1 {
+			t.Errorf("%d events of the other item are left after ten minutes", got)
+		}
+		time.Sleep(30 * time.Minute) // and that of 60
 		if got := r.stored(item); got != 1 {
 			t.Errorf("%d events of the item are left, want the one without an outcome", got)
 		}

@@ -211,6 +211,16 @@ func TestOutage_LongerThanTheLeaseMovesNothing(t *testing.T) {
 		r.srv.Down()
 		time.Sleep(3 * ttl)
 		r.srv.Up(t)
+		// One of them is back before the other, and looks around.
+		waitfor.Until(t, "a to hold its lease again", a.engine.Lease().Valid)
+		waitfor.Until(t, "b's lease to be gone", func() bool {
+			alive, err := r.reg.LeaseAlive(t.Context(), "b")
+			return err == nil && !alive
+		})
+		if b.engine.Lease().Valid() {
+			t.Fatal("b is back too soon for this test")
+		}
+		a.engine.Sweep()
 		r.commented(1)
 		r.wantTold(1)
 		time.Sleep(3 * ttl)
@@ -227,7 +237,8 @@ func TestOutage_LongerThanTheLeaseMovesNothing(t *testing.T) {
 	})
 }
 
-// Without its lease a worker hands out nothing; with it, everything.
+// Without its lease a worker lets go of everything and hands out nothing; with
+// it, everything.
 func TestLease_WithoutItNothingIsHandedOut(t *testing.T) {
 	bubble(t, true, func(t *testing.T, r *rig) {
 		a := r.start("a", 20)
@@ -266,7 +277,8 @@ func TestLease_WithoutItNothingIsHandedOut(t *testing.T) {
 func ownsAny(t *testing.T, n *node) bool {
 	t.Helper()
 	for i := 1; i <= items; i++ {
-		if n.engine.Item(ref(t, i)).Owns() {
+		it := n.engine.Item(ref(t, i))
+		if _, owned := it.Record(); owned || it.LaneOpen() {
 			return true
 		}
 	}
