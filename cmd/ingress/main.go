@@ -111,7 +111,7 @@ func serve(ctx context.Context, flags *process.Flags, getenv func(string) string
 		return err
 	}
 	return ingress.ListenAndServe(ctx, cfg, ingress.Options{
-		Conn: nc, JS: js, Secret: secret, Log: log,
+		Conn: nc, JS: js, Secret: secret, Log: log, Live: flags.Follow(ctx, cfg, stderr, getenv),
 		Ready: func(url string) { fmt.Fprintf(stdout, "ready %s\n", url) },
 	})
 }

@@ -99,7 +99,7 @@ func serve(ctx context.Context, flags *process.Flags, getenv func(string) string
 	}
 	return worker.Run(ctx, cfg, worker.Options{
 		Conn: nc, JS: js, Log: log, Version: process.Build(), Executable: self, Environ: environ,
-		SecretNames: []string{cfg.Webhooks.GHWebhook.SecretEnv},
-		Ready:       func(id string) { fmt.Fprintf(stdout, "ready worker %s\n", id) },
+		SecretNames: []string{cfg.Webhooks.GHWebhook.SecretEnv}, Live: flags.Follow(ctx, cfg, stderr, getenv),
+		Ready: func(id string) { fmt.Fprintf(stdout, "ready worker %s\n", id) },
 	})
 }

@@ -113,6 +113,8 @@ type Event struct {
 
 	// Reason is why a Close happened: one of the close reasons.
 	Reason string `json:"reason,omitempty"`
+	// KillTmux says that a Stop is to end the tmux session too, screen and all.
+	KillTmux bool `json:"kill_tmux,omitempty"`
 	// ReviewState is approved, changes_requested or commented.
 	ReviewState string `json:"review_state,omitempty"`
 	// Path and Line place a review comment.

@@ -17,6 +17,8 @@ const (
 // The log types. Catalogue describes each.
 const (
 	BreakerTripped     LogType = "breaker.tripped"
+	ConfigRejected     LogType = "config.rejected"
+	ConfigReloaded     LogType = "config.reloaded"
 	ControlApplied     LogType = "control.applied"
 	DeadLetterDropped  LogType = "dead_letter.dropped"
 	DeadLetterReplayed LogType = "dead_letter.replayed"
@@ -27,6 +29,7 @@ const (
 	DispatchSucceeded  LogType = "dispatch.succeeded"
 	DispatchWaiting    LogType = "dispatch.waiting"
 	DispatchWithheld   LogType = "dispatch.withheld"
+	ItemForgotten      LogType = "item.forgotten"
 	LeaseLost          LogType = "lease.lost"
 	LeaseTaken         LogType = "lease.taken"
 	LinkRecorded       LogType = "link.recorded"
@@ -52,7 +55,9 @@ const (
 // emitted somewhere and that nothing else is.
 var Catalogue = map[LogType]string{
 	BreakerTripped:     "an item got too many prompts within an hour and is paused",
-	ControlApplied:     "a close, pause, resume, stop or retry changed what the item wants",
+	ConfigRejected:     "an edited configuration cannot be used; the one before stays in force",
+	ConfigReloaded:     "an edited configuration is in force, except for what needs a restart",
+	ControlApplied:     "a close, pause, resume, stop, retry or cleanup was read and, where its effect says so, changed what the item wants",
 	DeadLetterDropped:  "a person threw a dead letter away",
 	DeadLetterReplayed: "a person sent an event that was given up once more, with a fresh budget",
 	DispatchDead:       "an event was given up; it is kept as a dead letter",
@@ -62,6 +67,7 @@ var Catalogue = map[LogType]string{
 	DispatchSucceeded:  "an event reached the agent",
 	DispatchWaiting:    "an item waits for a worker with room or with its harness",
 	DispatchWithheld:   "an event waits, uncharged, for the reason given",
+	ItemForgotten:      "a person had everything of an item ended, its work directory removed and its record forgotten",
 	LeaseLost:          "the worker could not renew its lease and let go of everything",
 	LeaseTaken:         "the worker holds its lease",
 	LinkRecorded:       "a pull request or commit now belongs to a work item",

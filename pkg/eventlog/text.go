@@ -234,8 +234,15 @@ func (r *reading) rest(all bool) []string {
 
 // tellers say, type by type, which fields matter and in which order.
 var tellers = map[event.LogType]func(*reading) said{
+	event.ConfigRejected: func(r *reading) said { return said{long: r.text(logkey.Error)} },
+	event.ConfigReloaded: func(r *reading) said {
+		return said{before: r.with("needs a restart: ", "needs_restart", ""), long: r.with("in force: ", "applied", "")}
+	},
 	event.ControlApplied: func(r *reading) said {
-		return said{before: joined(" ", r.text(logkey.Action), r.text("effect")), long: r.with("(", logkey.Reason, ")")}
+		return said{
+			before: joined(" ", r.text(logkey.Action), r.text("effect"), r.with("by ", logkey.Actor, "")),
+			long:   r.with("(", logkey.Reason, ")"),
+		}
 	},
 	event.DeadLetterDropped:  (*reading).letter,
 	event.DeadLetterReplayed: (*reading).letter,
@@ -262,6 +269,9 @@ var tellers = map[event.LogType]func(*reading) said{
 	event.DispatchWaiting: func(r *reading) said { return said{before: r.text(logkey.Reason)} },
 	event.DispatchWithheld: func(r *reading) said {
 		return said{before: r.text(logkey.Reason), long: r.with("(", logkey.Error, ")"), after: r.clock("until ", "until")}
+	},
+	event.ItemForgotten: func(r *reading) said {
+		return said{before: r.is("removed", "removed"), long: joined(" ", r.text("dir"), r.with("(", logkey.Error, ")"))}
 	},
 	event.LeaseLost:  func(r *reading) said { return said{before: r.worker() + ":", long: r.text(logkey.Error)} },
 	event.LeaseTaken: func(r *reading) said { return said{before: r.worker()} },

@@ -98,7 +98,7 @@ func (s *Server) take(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return Answer{}, unreadable(err)
 	case name == webhook.Ping:
 		return s.ignore(ctx, id, name, router.Ping)
-	case !s.wanted[name]:
+	case !s.soft.Load().wanted[name]:
 		return s.ignore(ctx, id, name, ReasonFiltered)
 	}
 	facts.DeliveryID = id

@@ -21,7 +21,7 @@ func (s *Server) route(ctx context.Context, f event.Facts) (Answer, *refusal) {
 			return Answer{}, away(err)
 		}
 	}
-	r := router.Route(f, s.routing)
+	r := router.Route(f, s.soft.Load().routing)
 	view, err := s.view(ctx, f.Host, r)
 	if err != nil {
 		return Answer{}, away(err)

@@ -25,6 +25,9 @@ type Options struct {
 	Log    zerolog.Logger
 	// Ready is called with the hook's address once webhooks are accepted.
 	Ready func(url string)
+	// Live tells of edits of the configuration; nil means that it never
+	// changes.
+	Live *config.Live
 }
 
 // ListenAndServe is one ingress from start to stop: it opens its stores, listens
@@ -55,8 +58,15 @@ func ListenAndServe(ctx context.Context, cfg config.Config, o Options) (err erro
 	if err != nil {
 		return err
 	}
-	for _, w := range config.Warnings(cfg) {
-		o.Log.Warn().Msg(w)
+	warn(cfg, o.Log)
+	if o.Live != nil {
+		o.Live.Subscribe(func(c config.Change) {
+			srv.adjust(c.Config)
+			if e, news := eventlog.Reload(c); news {
+				events.Post(e)
+				warn(c.Config, o.Log)
+			}
+		})
 	}
 	hook := cfg.Webhooks.GHWebhook
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", hook.Listen)
@@ -67,4 +77,11 @@ func ListenAndServe(ctx context.Context, cfg config.Config, o Options) (err erro
 		o.Ready("http://" + l.Addr().String() + hook.Path)
 	}
 	return srv.Run(ctx, l)
+}
+
+// warn says what the configuration allows and its author probably did not mean.
+func warn(cfg config.Config, log zerolog.Logger) {
+	for _, w := range config.Warnings(cfg) {
+		log.Warn().Msg(w)
+	}
 }

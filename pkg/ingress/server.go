@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -86,11 +87,10 @@ type Deps struct {
 
 // Server answers webhooks.
 type Server struct {
-	hook    config.GHWebhook
-	routing config.Routing
-	wanted  map[string]bool
-	secret  []byte
-	deps    Deps
+	hook   config.GHWebhook
+	soft   atomic.Pointer[soft]
+	secret []byte
+	deps   Deps
 
 	gate     *gate
 	ready    readiness
@@ -127,18 +127,31 @@ func New(cfg config.Config, secret []byte, d Deps) (*Server, error) {
 	if hook.Path == HealthPath || hook.Path == ReadyPath {
 		return nil, fmt.Errorf("webhooks.ghWebhook.path: %s is taken: choose another path", hook.Path)
 	}
-	names := hook.Events
+	s := &Server{
+		hook: hook, secret: secret, deps: d,
+		gate: newGate(largeBytes, smallBytes), answerIn: answerIn, now: time.Now,
+	}
+	s.adjust(cfg)
+	return s, nil
+}
+
+// soft is the part of the configuration that may change while the server runs.
+type soft struct {
+	routing config.Routing
+	wanted  map[string]bool
+}
+
+// adjust puts the soft part of cfg in force for deliveries from now on.
+func (s *Server) adjust(cfg config.Config) {
+	names := cfg.Webhooks.GHWebhook.Events
 	if len(names) == 0 {
 		names = config.DefaultEvents
 	}
-	s := &Server{
-		hook: hook, routing: cfg.Routing, secret: secret, deps: d, wanted: map[string]bool{},
-		gate: newGate(largeBytes, smallBytes), answerIn: answerIn, now: time.Now,
-	}
+	next := &soft{routing: cfg.Routing, wanted: map[string]bool{}}
 	for _, n := range names {
-		s.wanted[n] = true
+		next.wanted[n] = true
 	}
-	return s, nil
+	s.soft.Store(next)
 }
 
 // Loopback reports whether nobody but this machine can connect to the address.

@@ -206,7 +206,7 @@ func (e *Engine) ringControl(ctx context.Context, m jetstream.Msg) {
 			e.adopt(ctx, it)
 			return false
 		case rec.Owner == "":
-			return e.foldUnowned(ctx, it, cur)
+			return e.controlUnowned(ctx, it, cur)
 		}
 		switch e.ownerState(ctx, rec.Owner) {
 		case ownerAlive:
@@ -223,14 +223,47 @@ func (e *Engine) ringControl(ctx context.Context, m jetstream.Msg) {
 	})
 }
 
-// foldUnowned writes the fold of all the item's control; for an item without a
-// record that is its tombstone. A session that runs here all the same is a
-// leftover and ends with the close.
-func (e *Engine) foldUnowned(ctx context.Context, it *Item, cur registry.Entry) bool {
+// controlUnowned folds the control of an item that nobody owns. Where that
+// leaves something to be done on the session's machine, the worker there does it
+// as the item's owner; when that worker is gone, whoever is here does what can
+// be done without it.
+func (e *Engine) controlUnowned(ctx context.Context, it *Item, cur registry.Entry) bool {
 	msgs, err := e.reader.Controls(ctx, it.Ref, cur.Record.ControlSeq)
 	if err != nil {
 		return false
 	}
+	after := cur.Record.Clone()
+	after.Fold(msgs)
+	if !after.Wishes() {
+		return e.foldUnowned(ctx, it, cur, msgs)
+	}
+	if host := hostOf(after); host != "" && host != e.cfg.Worker {
+		switch e.ownerState(ctx, host) {
+		case ownerAlive:
+			return e.poke(ctx, host, it, pokeControl) == pokeOK
+		case ownerUnknown, ownerRestarting:
+			return false // it may be back in a moment, and nobody else reaches the session
+		case ownerGone:
+		}
+	}
+	// Owner for as long as it takes. Whether the control was folded then is for
+	// the next look to say.
+	e.claim(ctx, it, claimEnd)
+	return false
+}
+
+// hostOf is the worker on whose machine the item's session is, if it has one.
+func hostOf(r record.Record) string {
+	if r.Session == nil {
+		return ""
+	}
+	return r.Session.Host
+}
+
+// foldUnowned writes the fold of all the item's control; for an item without a
+// record that is its tombstone. A session that runs here all the same is a
+// leftover and ends with the close.
+func (e *Engine) foldUnowned(ctx context.Context, it *Item, cur registry.Entry, msgs []record.Control) bool {
 	rec := cur.Record
 	folded := rec.Fold(msgs)
 	if len(folded) == 0 {
@@ -278,6 +311,9 @@ func (e *Engine) onPoke(m *nats.Msg) {
 // pokeHere looks at an item this worker should own.
 func (e *Engine) pokeHere(ctx context.Context, it *Item, kind pokeKind) pokeAnswer {
 	if !it.owner() {
+		if kind == pokeControl {
+			return e.pokeHost(ctx, it)
+		}
 		return pokeNotMine
 	}
 	if kind == pokeControl {
@@ -304,6 +340,22 @@ func (e *Engine) pokeHere(ctx context.Context, it *Item, kind pokeKind) pokeAnsw
 	}
 	e.openLane(ctx, it)
 	return pokeOK
+}
+
+// pokeHost looks at an item that nobody owns and whose session is on this
+// machine.
+func (e *Engine) pokeHost(ctx context.Context, it *Item) pokeAnswer {
+	cur, err := e.reg.Get(ctx, it.Ref)
+	switch {
+	case err != nil:
+		return pokeBusy
+	case cur.Record.Owner != "" || hostOf(cur.Record) != e.cfg.Worker:
+		return pokeNotMine
+	case e.controlUnowned(ctx, it, cur):
+		return pokeOK
+	default:
+		return pokeBusy
+	}
 }
 
 // ownerState is what the leader knows of another worker.

@@ -58,7 +58,7 @@ func (e *Engine) claim(ctx context.Context, it *Item, why claimReason) (owned, f
 	if from != "" && from != e.cfg.Worker && !e.mayTake(ctx, from) {
 		return false, false
 	}
-	if why != claimReturn && e.needsRoom(cur.Record) && !e.takeRoom(it) {
+	if why != claimReturn && why != claimEnd && e.needsRoom(cur.Record) && !e.takeRoom(it) {
 		return false, true
 	}
 	next := cur.Record.Clone()
@@ -85,6 +85,7 @@ type claimReason string
 const (
 	claimBell    claimReason = "bell"
 	claimControl claimReason = "control"
+	claimEnd     claimReason = "to-end"
 	claimGone    claimReason = "owner-gone"
 	claimPending claimReason = "pending"
 	claimReturn  claimReason = "return"
@@ -353,6 +354,7 @@ func (e *Engine) logFolded(it *Item, folded []record.Folded) bool {
 		changed = changed || f.Effect == record.Applied
 		e.post(eventlog.Entry{Type: event.ControlApplied, WorkItem: it.Ref, EventID: f.EventID, Delivery: f.Delivery, Fields: map[string]any{
 			logkey.Action: string(f.Kind), "effect": string(f.Effect), logkey.Reason: f.Reason, logkey.Seq: f.Seq,
+			logkey.Actor: f.Actor,
 		}})
 	}
 	return changed

@@ -97,6 +97,7 @@ func (r *Reader) Controls(ctx context.Context, item workitem.Ref, after uint64) 
 		c := record.Control{EventID: m.Header.Get(event.HeaderID), Seq: m.Sequence, At: m.Time}
 		if e, err := event.Decode(m.Data); err == nil {
 			c.EventID, c.Kind, c.At, c.Reason, c.Delivery = e.ID, e.Kind, e.At, e.Reason, e.DeliveryID
+			c.Actor, c.KillTmux = e.Actor.Login, e.KillTmux
 		}
 		out = append(out, c)
 		after = m.Sequence

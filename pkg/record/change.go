@@ -90,6 +90,7 @@ func (r *Record) Unwait(now time.Time) {
 func (r *Record) Arm(at time.Time) {
 	r.Want, r.Armed = Run, true
 	r.ClosedSeq = 0 // the lane is in order: everything below has its outcome
+	r.KillTmux, r.Forget, r.ForgottenAt, r.End = false, false, time.Time{}, nil
 	if at.After(r.ArmedAt) {
 		r.ArmedAt = at
 	}
@@ -112,6 +113,10 @@ type Control struct {
 	At       time.Time
 	Reason   string
 	Delivery string
+	// Actor is who asked for it.
+	Actor string
+	// KillTmux goes with a Stop; see event.Event.
+	KillTmux bool
 }
 
 // Effect is what folding one control message did.
@@ -178,11 +183,14 @@ func (r *Record) apply(m Control) Effect {
 		}
 		r.Want, r.Reason, r.CloseReason = Closed, m.Reason, m.Reason
 	case event.Stop:
-		if r.Want.Ended() {
-			return Pointless
-		}
+		return r.stop(m)
+	case event.Cleanup:
 		r.Want, r.ClosedSeq = Stopped, m.Seq
+		if m.At.After(r.ClosedAt) {
+			r.ClosedAt = m.At
+		}
 		r.Reason, r.CloseReason = event.Stopped, event.Stopped
+		r.Forget = true
 	case event.Pause:
 		if r.Want != Run {
 			return Pointless
@@ -203,9 +211,51 @@ func (r *Record) apply(m Control) Effect {
 		}
 		if r.Want == Stopped {
 			r.Want, r.ClosedSeq = Run, 0
+			if r.State == StateClosed { // else it has not even ended yet
+				r.Set(StateSleeping, event.Stopped, m.At)
+			}
 		}
 	default:
 		return Pointless
 	}
 	return Applied
+}
+
+// stop is what a person wants who closes an item that is open on the forge. The
+// screen of a session that has ended already can be done away with too.
+func (r *Record) stop(m Control) Effect {
+	kill := m.KillTmux && !r.KillTmux && r.Session != nil
+	if kill {
+		r.KillTmux = true
+	}
+	switch {
+	case !r.Want.Ended():
+		r.Want, r.ClosedSeq = Stopped, m.Seq
+		r.Reason, r.CloseReason = event.Stopped, event.Stopped
+		r.KillTmux = m.KillTmux
+		return Applied
+	case kill:
+		return Applied
+	default:
+		return Pointless
+	}
+}
+
+// Wishes reports whether something is left to be done on the session's machine
+// for an item that has ended: its screen, or everything, is to go.
+func (r *Record) Wishes() bool {
+	return r.Want.Ended() && (r.Forget || r.KillTmux && r.Session != nil)
+}
+
+// Erase forgets the item, once everything of it has ended: what is left is what
+// keeps old events from being taken for new ones. Nothing revives it but a new
+// label or a reopen.
+func (r *Record) Erase(now time.Time, end End) {
+	*r = Record{
+		Version: r.Version, WorkItem: r.WorkItem, Owner: r.Owner, Floor: r.Floor, Want: Stopped,
+		ArmedAt: r.ArmedAt, ClosedAt: r.ClosedAt, ClosedSeq: r.ClosedSeq,
+		ControlSeq: r.ControlSeq, ControlIDs: r.ControlIDs,
+		Incarnation: r.Incarnation, Recent: r.Recent,
+		ForgottenAt: now, End: &end,
+	}
 }

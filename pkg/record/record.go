@@ -116,6 +116,31 @@ type Session struct {
 	BootEvent string `json:"boot_event,omitempty"`
 }
 
+// End is what ending a session did, for whoever asked for it.
+type End struct {
+	At time.Time `json:"at"`
+	// Worker did it.
+	Worker string `json:"worker"`
+	// PanePID was the agent's process; 0 when there was no session.
+	PanePID int `json:"pane_pid,omitempty"`
+	// Missing says that the session was gone already.
+	Missing bool `json:"missing,omitempty"`
+	// Ended counts the processes that are gone, Killed those of them that had to
+	// be killed, Survivors those that could not be.
+	Ended     int `json:"ended,omitempty"`
+	Killed    int `json:"killed,omitempty"`
+	Survivors int `json:"survivors,omitempty"`
+	// KeptHarness says that the agent was left running, as configured.
+	KeptHarness bool `json:"kept_harness,omitempty"`
+	// Retained says that the screen stays readable.
+	Retained bool `json:"retained,omitempty"`
+	// Dir is the work directory that was there, DirRemoved whether it is gone.
+	Dir        string `json:"dir,omitempty"`
+	DirRemoved bool   `json:"dir_removed,omitempty"`
+	// Error is what could not be done.
+	Error string `json:"error,omitempty"`
+}
+
 // Bounds of the histories a record carries.
 const (
 	MaxRecent     = 50
@@ -162,6 +187,17 @@ type Record struct { //nolint:recvcheck // Clone works on a copy, the changes on
 	Started *Attempt  `json:"started,omitempty"`
 	Recent  []Outcome `json:"recent,omitempty"`
 
+	// KillTmux says that a person wants the tmux session gone too; whoever can
+	// reach it does so and takes the wish back.
+	KillTmux bool `json:"kill_tmux,omitempty"`
+	// Forget says that a person wants everything of the item ended, its work
+	// directory gone and this record forgotten, and that it is not done yet.
+	Forget bool `json:"forget,omitempty"`
+	// ForgottenAt is when that was done; zero once the item is armed anew.
+	ForgottenAt time.Time `json:"forgotten_at,omitzero"`
+	// End is how the last session that was ended for good came to its end.
+	End *End `json:"end,omitempty"`
+
 	LastEventAt time.Time `json:"last_event_at,omitzero"`
 	Title       string    `json:"title,omitempty"`
 	URL         string    `json:"url,omitempty"`
@@ -184,6 +220,10 @@ func (r Record) Clone() Record {
 	if r.Started != nil {
 		a := *r.Started
 		r.Started = &a
+	}
+	if r.End != nil {
+		e := *r.End
+		r.End = &e
 	}
 	return r
 }

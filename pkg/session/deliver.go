@@ -145,7 +145,7 @@ func (d *Driver) await(ctx context.Context, s record.Session, adapter harness.Ad
 		return true, nil
 	}
 	agent := tmux.Process{PID: s.PanePID, Start: s.PaneStart}
-	deadline := time.Now().Add(d.cfg.ReceiptTimeout)
+	deadline := time.Now().Add(d.soft.Load().receiptTimeout)
 	for {
 		alive := agent.Alive() // before the look, which then sees its last word
 		got, err := adapter.Received(ctx, view(s), eventID)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -65,6 +66,7 @@ type Driver struct {
 	set     *harness.Set
 	program string // tmux
 	environ []string
+	soft    atomic.Pointer[soft]
 
 	mu    sync.Mutex
 	locks map[string]chan struct{} // by socket
@@ -104,10 +106,27 @@ func New(cfg Config, set *harness.Set) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session driver: find tmux: %w (install it, on Debian: apt-get install tmux)", err)
 	}
-	return &Driver{
+	d := &Driver{
 		cfg: cfg, set: set, program: program, environ: agentEnviron(cfg.Environ, cfg.SecretNames),
 		locks: map[string]chan struct{}{},
-	}, nil
+	}
+	d.Adjust(cfg.ReceiptTimeout, cfg.Tmux)
+	return d, nil
+}
+
+// soft is what may change while the driver runs.
+type soft struct {
+	receiptTimeout time.Duration
+	tmux           config.Tmux
+}
+
+// Adjust changes Config.ReceiptTimeout and Config.Tmux for what begins from now
+// on. A timeout of 0 leaves it as it is.
+func (d *Driver) Adjust(receiptTimeout time.Duration, t config.Tmux) {
+	if receiptTimeout <= 0 {
+		receiptTimeout = d.soft.Load().receiptTimeout
+	}
+	d.soft.Store(&soft{receiptTimeout, t})
 }
 
 // agentEnviron is environ without what is ours alone.

@@ -44,7 +44,7 @@ type EndReport struct {
 // EndOptions returns what the configuration wants of a session whose item has
 // closed.
 func (d *Driver) EndOptions() EndOptions {
-	t := d.cfg.Tmux
+	t := d.soft.Load().tmux
 	return EndOptions{KillSession: !t.KeepSessionOnClose, KeepHarness: !t.KillHarnessOnClose, Grace: t.KillGrace()}
 }
 

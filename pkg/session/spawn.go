@@ -170,7 +170,7 @@ func (d *Driver) clear(ctx context.Context, item workitem.Ref, dir, socket strin
 			return old, d.complete(ctx, old)
 		}
 	}
-	ended, err := d.endTree(ctx, tmux.Process{}, dir, d.cfg.Tmux.KillGrace())
+	ended, err := d.endTree(ctx, tmux.Process{}, dir, d.soft.Load().tmux.KillGrace())
 	if n := len(ended.all); n > 0 {
 		d.cfg.Log.Info().Int("processes", n).Int("survivors", len(ended.survivors)).Stringer(logkey.WorkItem, item).
 			Msg("ended what was left of the item's last session")
@@ -319,7 +319,7 @@ func (d *Driver) probe(ctx context.Context, s record.Session, received func() (b
 			d.cfg.Log.Warn().Err(err).Str(logkey.Session, s.TmuxTarget).Msg("the session of a failed start is left behind")
 		}
 	}
-	if _, err := d.endTree(ctx, tmux.Process{}, s.Dir, d.cfg.Tmux.KillGrace()); err != nil {
+	if _, err := d.endTree(ctx, tmux.Process{}, s.Dir, d.soft.Load().tmux.KillGrace()); err != nil {
 		return err
 	}
 	return &SpawnError{Target: s.TmuxTarget, Status: st, Screen: screen}

@@ -42,6 +42,11 @@ func (w *Worker) Handle(ctx context.Context, it *queue.Item, m *queue.Message) q
 		if !owned || ctx.Err() != nil {
 			return queue.Back
 		}
+		if h.unsettled(rec) {
+			// A close that an arming event follows at once still ends what ran.
+			w.Settle(ctx, it)
+			continue
+		}
 		action, err := h.decide(ctx, rec)
 		if err != nil {
 			w.log.Warn().Err(err).Msg("the event waits until the stream can be read")
@@ -75,6 +80,18 @@ type handling struct {
 	expectLive bool
 	// submitted says that the prompt went in, whatever became of it.
 	submitted bool
+	// settled says that the end of a closed item was seen to before this event.
+	settled bool
+}
+
+// unsettled reports, once, whether the item was closed and its session has not
+// been ended yet: no event is judged between the two.
+func (h *handling) unsettled(rec record.Record) bool {
+	if h.settled || !rec.Want.Ended() {
+		return false
+	}
+	h.settled = true
+	return rec.Wishes() || rec.State != record.StateClosed && rec.ForgottenAt.IsZero()
 }
 
 // known reports whether this generation has its outcome: in the record, or, for
@@ -127,7 +144,7 @@ func (h *handling) decide(ctx context.Context, rec record.Record) (decide.Action
 func (h *handling) input(rec record.Record) decide.Input {
 	return decide.Input{
 		Event: h.m.Event, Seq: h.m.Seq, Published: h.m.Published, Record: rec,
-		ArmingAhead: h.arming != nil, Now: time.Now(), Routing: h.w.cfg.Routing,
+		ArmingAhead: h.arming != nil, Now: time.Now(), Routing: h.w.routing(),
 	}
 }
 
@@ -187,7 +204,7 @@ func (h *handling) try(ctx context.Context, action decide.Action) (v queue.Verdi
 	case err != nil:
 		return queue.Back, false
 	case att.Lost >= record.MaxLostStarts:
-		return h.dead(ctx, "crash-loop", fmt.Errorf("%d starts of this event ended without an outcome", att.Lost)), false
+		return h.dead(ctx, CrashLoop, fmt.Errorf("%d starts of this event ended without an outcome", att.Lost)), false
 	}
 	h.post(event.DispatchStarted, event.Info, map[string]any{
 		logkey.Attempt: att.Failures + 1, logkey.Delivered: h.m.Delivered, logkey.Action: string(action.Do), "resent": resent,
@@ -233,7 +250,7 @@ func (h *handling) begin(ctx context.Context, action decide.Action) (att record.
 			r.Title, r.URL = armedBy.Title, armedBy.URL
 		}
 		if r.Harness == "" {
-			r.Harness = h.w.cfg.Routing.DefaultHarness
+			r.Harness = h.w.routing().DefaultHarness
 		}
 		if action.Do == decide.Spawn {
 			r.Set(record.StateStarting, "", now())
@@ -258,7 +275,7 @@ func (h *handling) conclude(ctx context.Context, att record.Attempt, got bool, e
 	case err == nil && got:
 		return h.finish(ctx, record.Outcome{Kind: record.Done, Attempts: att.Failures + 1}), false
 	case err == nil:
-		return h.dead(ctx, record.ReasonNoReceipt, fmt.Errorf("the prompt was submitted and the agent gave no receipt within %s; it is not sent again by itself", w.cfg.Routing.ReceiptTimeout())), false
+		return h.dead(ctx, record.ReasonNoReceipt, fmt.Errorf("the prompt was submitted and the agent gave no receipt within %s; it is not sent again by itself", w.routing().ReceiptTimeout())), false
 	case errors.Is(err, queue.ErrControl):
 		if !h.submitted {
 			h.takeBack(ctx)
@@ -330,7 +347,7 @@ func (h *handling) failed(ctx context.Context, cause error) queue.Verdict {
 		if r.Started != nil {
 			failures = r.Started.Failures + 1
 		}
-		wait = jitter(w.cfg.Routing.Backoff(failures))
+		wait = jitter(w.routing().Backoff(failures))
 		r.Fail(cause.Error(), now().Add(wait))
 		if r.Started != nil {
 			att = *r.Started
@@ -340,13 +357,17 @@ func (h *handling) failed(ctx context.Context, cause error) queue.Verdict {
 	if err != nil {
 		return queue.Back
 	}
-	retry := att.Failures < w.budget(h.m.Event.Source)
+	permanent := session.Permanent(cause)
+	retry := !permanent && att.Failures < w.budget(h.m.Event.Source)
 	h.post(event.DispatchFailed, event.Warn, map[string]any{
 		logkey.Attempt: att.Failures, logkey.Delivered: h.m.Delivered, logkey.Error: cause.Error(),
-		"will_retry": retry, "retry_in": wait,
+		logkey.Reason: session.Reason(cause), "will_retry": retry, "retry_in": wait,
 	})
-	if !retry {
-		return h.dead(ctx, "attempts-spent", cause)
+	switch {
+	case permanent:
+		return h.dead(ctx, session.Reason(cause), cause)
+	case !retry:
+		return h.dead(ctx, AttemptsSpent, cause)
 	}
 	return queue.Later(wait)
 }
@@ -356,7 +377,7 @@ func (w *Worker) budget(source event.Source) int {
 	if source == event.Poll {
 		return w.cfg.PollRetries
 	}
-	return w.cfg.Routing.MaxRetries
+	return w.routing().MaxRetries
 }
 
 func (h *handling) post(t event.LogType, level event.Level, fields map[string]any) {

@@ -41,6 +41,11 @@ type Options struct {
 	Queue queue.Config
 	// Ready is called with the worker's id once it takes work.
 	Ready func(id string)
+	// Live tells of edits of the configuration; nil means that it never
+	// changes.
+	Live *config.Live
+	// RemoveCheckout is Deps.RemoveCheckout.
+	RemoveCheckout func(ctx context.Context, item workitem.Ref) (dir string, err error)
 }
 
 // stopTimeout bounds an orderly stop; what is not done by then is found by the
@@ -103,9 +108,20 @@ func Run(ctx context.Context, cfg config.Config, o Options) (err error) {
 		ID: id, Capacity: cfg.Worker.Capacity, Routing: cfg.Routing, PollRetries: cfg.Polling.MaxRetries, Harnesses: set.Available(), Version: o.Version,
 	}, Deps{
 		Conn: o.Conn, JS: o.JS, Registry: reg, Events: events, Sessions: driver, Lease: lease, Log: o.Log, Queue: o.Queue,
+		RemoveCheckout: o.RemoveCheckout,
 	})
 	if err != nil {
 		return err
+	}
+	if o.Live != nil {
+		o.Live.Subscribe(func(c config.Change) {
+			r := c.Config.Routing
+			w.inForce.Store(&r)
+			driver.Adjust(r.ReceiptTimeout(), r.Tmux)
+			if e, news := eventlog.Reload(c); news {
+				events.Post(e)
+			}
+		})
 	}
 	if err := w.Start(ctx); err != nil {
 		return err

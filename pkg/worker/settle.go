@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"loopfleet/pkg/event"
@@ -109,58 +111,117 @@ func (w *Worker) died(item workitem.Ref, s record.Session, status session.Status
 
 // endClosed ends the session of a closed item and records that it has ended.
 func (w *Worker) endClosed(ctx context.Context, it *queue.Item, rec record.Record) error {
-	if rec.State == record.StateClosed {
+	first := rec.State != record.StateClosed
+	if !rec.Wishes() && (!first || !rec.ForgottenAt.IsZero()) {
 		return w.endStranger(ctx, it, rec)
 	}
 	s := rec.Session
 	if s == nil || s.Host != w.cfg.ID {
 		s = w.localSession(ctx, it.Ref)
 	}
-	if rec.Want == record.Closed {
+	if first && rec.Want == record.Closed {
 		w.events.Post(eventlog.Entry{Type: event.SessionAutoclosed, WorkItem: it.Ref, Fields: map[string]any{
 			logkey.Reason: rec.CloseReason, "had_session": s != nil,
 		}})
 	}
-	if s != nil {
-		w.end(ctx, it.Ref, *s, w.closeOptions())
+	opt := w.closeOptions()
+	if rec.KillTmux || rec.Forget {
+		opt.KillSession, opt.KeepHarness = true, false
+	}
+	end := record.End{At: now(), Worker: w.cfg.ID}
+	switch {
+	case s != nil:
+		end = w.end(ctx, it.Ref, *s, opt)
+	case rec.Session != nil:
+		end.Error = "its session was on worker " + rec.Session.Host + ", which is away; it ends there when that worker comes back"
 	}
 	w.gone(it.Ref)
+	if rec.Forget {
+		return w.forget(ctx, it, end)
+	}
 	fault.Pass(ctx, fault.SessionEnded)
 	_, err := it.Update(ctx, func(r *record.Record) bool {
 		if !r.Want.Ended() {
 			return false
 		}
 		r.Set(record.StateClosed, r.CloseReason, now())
+		r.End = &end
+		if rec.KillTmux && (s != nil || r.Session == nil) {
+			r.KillTmux = false
+		}
 		return true
 	})
 	return err
 }
 
+// forget removes what the item left on this machine, and erases its record.
+// What cannot be removed is reported and stays.
+func (w *Worker) forget(ctx context.Context, it *queue.Item, end record.End) error {
+	dir, err := w.sessions.Forget(ctx, it.Ref)
+	if w.removeCheckout != nil {
+		checkout, cerr := w.removeCheckout(ctx, it.Ref)
+		dir, err = cmp.Or(checkout, dir), errors.Join(err, cerr)
+	}
+	end.Dir, end.DirRemoved = dir, dir != "" && err == nil
+	if err != nil {
+		end.Error = strings.TrimPrefix(end.Error+"; "+err.Error(), "; ")
+	}
+	fault.Pass(ctx, fault.SessionEnded)
+	erased := false
+	_, uerr := it.Update(ctx, func(r *record.Record) bool {
+		if erased = r.Forget; erased {
+			r.Erase(now(), end)
+		}
+		return erased
+	})
+	if uerr != nil || !erased {
+		return uerr
+	}
+	level := event.Info
+	if end.Error != "" {
+		level = event.Warn
+	}
+	w.events.Post(eventlog.Entry{Type: event.ItemForgotten, Level: level, WorkItem: it.Ref, Fields: map[string]any{
+		"dir": dir, "removed": end.DirRemoved, logkey.Error: end.Error,
+	}})
+	return nil
+}
+
 func (w *Worker) closeOptions() session.EndOptions {
-	t := w.cfg.Routing.Tmux
+	t := w.routing().Tmux
 	return session.EndOptions{KillSession: !t.KeepSessionOnClose, KeepHarness: t.KeepSessionOnClose && !t.KillHarnessOnClose, Grace: t.KillGrace()}
 }
 
 // end ends a session and logs what became of it; the record is closed whatever
 // is left.
-func (w *Worker) end(ctx context.Context, item workitem.Ref, s record.Session, opt session.EndOptions) {
+func (w *Worker) end(ctx context.Context, item workitem.Ref, s record.Session, opt session.EndOptions) record.End {
 	rep, err := w.sessions.End(ctx, item, s, opt)
+	end := record.End{
+		At: now(), Worker: w.cfg.ID, PanePID: s.PanePID, Missing: rep.Missing,
+		Ended: rep.Ended, Killed: rep.Killed, Survivors: len(rep.Survivors),
+		KeptHarness: opt.KeepHarness && !rep.Missing, Retained: !opt.KillSession && !rep.Missing,
+	}
 	level := event.Info
 	if err != nil || len(rep.Survivors) > 0 {
 		level = event.Warn
 	}
 	fields := map[string]any{
-		logkey.Harness: s.Harness, logkey.Session: s.TmuxTarget, "missing": rep.Missing, "killed": rep.Killed, "survivors": len(rep.Survivors),
+		logkey.Harness: s.Harness, logkey.Session: s.TmuxTarget, "missing": rep.Missing,
+		"pane_pid": s.PanePID, "ended": rep.Ended, "killed": rep.Killed, "survivors": len(rep.Survivors),
 	}
 	if err != nil {
-		fields[logkey.Error] = err.Error()
+		end.Error = err.Error()
+		fields[logkey.Error] = end.Error
 	}
 	if !opt.KeepHarness {
 		w.events.Post(eventlog.Entry{Type: event.SessionEnded, Level: level, WorkItem: item, Fields: fields})
 	}
-	if !opt.KillSession && !rep.Missing {
-		w.events.Post(eventlog.Entry{Type: event.SessionRetained, WorkItem: item, Fields: map[string]any{logkey.Session: s.TmuxTarget}})
+	if end.Retained {
+		w.events.Post(eventlog.Entry{Type: event.SessionRetained, WorkItem: item, Fields: map[string]any{
+			logkey.Session: s.TmuxTarget, "harness_runs": end.KeptHarness,
+		}})
 	}
+	return end
 }
 
 // localSession is the session this machine has of an item, recorded or not.
@@ -188,7 +249,7 @@ func (w *Worker) endStranger(ctx context.Context, it *queue.Item, rec record.Rec
 		return nil // the event under way adopts it by its token
 	}
 	if s, ok := w.hosted(it.Ref); ok && (rec.Session == nil || rec.Session.Token != s.Token) {
-		w.end(ctx, it.Ref, s, session.EndOptions{KillSession: true, Grace: w.cfg.Routing.Tmux.KillGrace()})
+		w.end(ctx, it.Ref, s, session.EndOptions{KillSession: true, Grace: w.routing().Tmux.KillGrace()})
 		w.gone(it.Ref)
 	}
 	return nil
@@ -201,7 +262,7 @@ func (w *Worker) Evict(ctx context.Context, it *queue.Item) {
 		if !here {
 			return nil
 		}
-		w.end(ctx, it.Ref, s, session.EndOptions{KillSession: true, Grace: w.cfg.Routing.Tmux.KillGrace()})
+		w.end(ctx, it.Ref, s, session.EndOptions{KillSession: true, Grace: w.routing().Tmux.KillGrace()})
 		w.gone(it.Ref)
 		_, err := it.Update(ctx, func(r *record.Record) bool {
 			if r.State == record.StateClosed {
@@ -225,15 +286,17 @@ func (w *Worker) Leftover(ctx context.Context, rec record.Record) {
 	if s == nil {
 		return
 	}
-	opt := session.EndOptions{KillSession: true, Grace: w.cfg.Routing.Tmux.KillGrace()}
+	opt := session.EndOptions{KillSession: true, Grace: w.routing().Tmux.KillGrace()}
 	if r := rec.Session; r != nil && r.Host == w.cfg.ID && r.Token == s.Token {
 		if !rec.Want.Ended() {
 			return
 		}
-		if status, err := w.sessions.Inspect(ctx, *s); err == nil && status.Ended() {
-			return
+		if !rec.KillTmux {
+			if status, err := w.sessions.Inspect(ctx, *s); err == nil && status.Ended() {
+				return
+			}
+			opt = w.closeOptions()
 		}
-		opt = w.closeOptions()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opt.Grace+time.Minute)
 	defer cancel()

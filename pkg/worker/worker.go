@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +33,7 @@ type Sessions interface {
 	Recover(ctx context.Context, s record.Session) (session.Status, error)
 	End(ctx context.Context, item workitem.Ref, s record.Session, opt session.EndOptions) (session.EndReport, error)
 	Local(ctx context.Context) ([]session.Found, error)
+	Forget(ctx context.Context, item workitem.Ref) (dir string, err error)
 }
 
 // Config of a Worker.
@@ -56,6 +58,9 @@ type Worker struct {
 	events   *eventlog.Log
 	log      zerolog.Logger
 
+	inForce        atomic.Pointer[config.Routing]
+	removeCheckout func(ctx context.Context, item workitem.Ref) (dir string, err error)
+
 	mu sync.Mutex
 	// live holds the items with a session here, reserved those about to get
 	// one.
@@ -78,6 +83,10 @@ type Deps struct {
 	Lease    *registry.Lease
 	Queue    queue.Config
 	Log      zerolog.Logger
+	// RemoveCheckout removes the checkout of an item that a person has cleaned
+	// up, also when it is dirty, and returns where it was, "" for none. It may be
+	// nil: then there are only plain directories, which Sessions removes.
+	RemoveCheckout func(ctx context.Context, item workitem.Ref) (dir string, err error)
 }
 
 // New returns a Worker that has not begun to take work.
@@ -85,8 +94,9 @@ func New(ctx context.Context, cfg Config, d Deps) (*Worker, error) {
 	d.Queue.Worker = cfg.ID
 	w := &Worker{
 		cfg: cfg, sessions: d.Sessions, reg: d.Registry, js: d.JS, events: d.Events, log: d.Log,
-		live: map[workitem.Ref]record.Session{}, reserved: map[workitem.Ref]bool{},
+		live: map[workitem.Ref]record.Session{}, reserved: map[workitem.Ref]bool{}, removeCheckout: d.RemoveCheckout,
 	}
+	w.inForce.Store(&cfg.Routing)
 	var err error
 	w.engine, err = queue.New(ctx, d.Queue, d.Conn, d.JS, d.Registry, d.Lease, d.Events, d.Log)
 	if err != nil {
@@ -208,5 +218,9 @@ func (w *Worker) Hosted(ctx context.Context) ([]workitem.Ref, error) {
 	}
 	return refs, nil
 }
+
+// routing is the part of the configuration that may change while the worker
+// runs.
+func (w *Worker) routing() config.Routing { return *w.inForce.Load() }
 
 func now() time.Time { return time.Now().UTC() }
