@@ -22,6 +22,17 @@ import (
 // even when the lane is being closed.
 const recordTimeout = 10 * time.Second
 
+// Reasons of a dead outcome, beside record.ReasonNoReceipt and, for a fault that
+// no later try can mend, the session's own.
+const (
+	// AttemptsSpent: every try failed.
+	AttemptsSpent = "attempts-spent"
+	// CrashLoop: too many starts ended without an outcome.
+	CrashLoop = "crash-loop"
+	// Undecodable: the message is no event that this program can read.
+	Undecodable = "undecodable"
+)
+
 // finish records how the event ended: record, then dedup and log. The floor
 // moves with it.
 func (h *handling) finish(ctx context.Context, o record.Outcome) queue.Verdict {

@@ -1,8 +1,10 @@
 package worker_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"loopfleet/pkg/decide"
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/record"
+	"loopfleet/pkg/session"
 	"loopfleet/pkg/testutil/waitfor"
 )
 
@@ -323,5 +326,38 @@ func TestBudgetOfPolledEvents(t *testing.T) {
 	f.publish(l)
 	if o := f.want(l, record.Dead, "attempts-spent"); o.Attempts != 1 {
 		t.Errorf("%d attempts of a budget of 1", o.Attempts)
+	}
+}
+
+// A live session that is not ours holds the item's name: refused at once with a
+// reason, never killed, never tried in a loop. Scenario 10.
+func TestNameHeldByAnother(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	ref := item(t, 73)
+	first := f.start("w1")
+	l := label(ref, 0)
+	f.publish(l)
+	f.want(l, record.Done, "")
+	s := f.record(ref).Session
+	first.end()
+	// Somebody ends the session and starts one of their own under its name.
+	kill(t, s.ServerPID)
+	waitfor.Until(t, "the session's server to be gone", func() bool { return !alive(s.ServerPID) && !alive(s.PanePID) })
+	_ = os.Remove(s.TmuxSocket)
+	theirs := exec.CommandContext(t.Context(), "tmux", "-S", s.TmuxSocket, "-f", "/dev/null", "new-session", "-d", "-s", s.TmuxTarget, "sleep", "600")
+	if out, err := theirs.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		_ = exec.CommandContext(context.WithoutCancel(t.Context()), "tmux", "-S", s.TmuxSocket, "kill-server").Run()
+	})
+	c := comment(ref, 1)
+	f.publish(c)
+	f.start("w1")
+	f.want(c, record.Dead, session.ReasonNameHeld)
+	f.wantLogged(event.DispatchFailed, ref, 1)
+	if out, err := exec.CommandContext(t.Context(), "tmux", "-S", s.TmuxSocket, "has-session", "-t", "="+s.TmuxTarget).CombinedOutput(); err != nil {
+		t.Errorf("their session was ended: %v: %s", err, out)
 	}
 }
