@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -73,49 +73,86 @@ var first = []string{
 // always are the fields that stay when a line is too long.
 var always = []string{keyTS, keyType, keyLevel, keyTruncated, logkey.WorkItem, logkey.EventID, logkey.Worker}
 
+// field is one member of a line.
+type field struct {
+	name  string
+	value []byte
+}
+
 // cost is about how many bytes a field takes in its line.
-func cost(name string, value []byte) int { return len(name) + len(value) + len(`"":,`) }
+func (f field) cost() int { return len(f.name) + len(f.value) + len(`"":,`) }
+
+// rank is the field's place among those that are not sorted by name.
+func (f field) rank() int {
+	if i := slices.Index(first, f.name); i >= 0 {
+		return i
+	}
+	return len(first)
+}
 
 // encode returns the line of e.
 func (e *Entry) encode(now time.Time, worker, source string) ([]byte, error) {
 	if _, ok := event.Catalogue[e.Type]; !ok {
 		return nil, fmt.Errorf("log %q: %w", e.Type, ErrUnknownType)
 	}
-	all := map[string]any{logkey.Worker: worker, logkey.Source: source}
-	maps.Copy(all, e.Fields)
-	delete(all, "")
-	if !e.WorkItem.Zero() {
-		all[logkey.WorkItem] = e.WorkItem.String()
-	}
-	if e.EventID != "" {
-		all[logkey.EventID] = e.EventID
-	}
-	if e.Delivery != "" {
-		all[logkey.Delivery] = e.Delivery
-	}
-	all[keyTS], all[keyType], all[keyLevel] = now, e.Type, e.level()
-
-	values := make(map[string][]byte, len(all))
+	const named = 8
+	fields := make([]field, 0, len(e.Fields)+named)
 	size := 0
-	for k, v := range all {
+	// The first of a name stays.
+	add := func(name string, v any) {
+		name = clean(name)
+		if name == "" || slices.ContainsFunc(fields, func(f field) bool { return f.name == name }) {
+			return
+		}
 		if b := encodeValue(v); b != nil {
-			values[clean(k)] = b
-			size += cost(clean(k), b)
+			f := field{name, b}
+			fields = append(fields, f)
+			size += f.cost()
 		}
 	}
-	for size > maxLine { // the longest go first: they are the least likely to be the reason
-		longest := ""
-		for k, b := range values {
-			n := cost(longest, values[longest])
-			if c := cost(k, b); !slices.Contains(always, k) && (c > n || c == n && k < longest) {
-				longest = k
+	add(keyTS, now)
+	add(keyType, string(e.Type))
+	add(keyLevel, string(e.level()))
+	if !e.WorkItem.Zero() {
+		add(logkey.WorkItem, e.WorkItem)
+	}
+	add(logkey.EventID, e.EventID)
+	add(logkey.Delivery, e.Delivery)
+	for k, v := range e.Fields {
+		add(k, v)
+	}
+	if _, own := e.Fields[logkey.Worker]; !own {
+		add(logkey.Worker, worker)
+	}
+	if _, own := e.Fields[logkey.Source]; !own {
+		add(logkey.Source, source)
+	}
+	if size > maxLine {
+		fields = shorten(fields, size)
+	}
+	return join(fields), nil
+}
+
+// shorten leaves fields out of a line that is too long, the longest first: they
+// are the least likely to be the reason.
+func shorten(fields []field, size int) []field {
+	for size > maxLine {
+		longest := -1
+		for i, f := range fields {
+			if slices.Contains(always, f.name) {
+				continue
+			}
+			if longest < 0 || f.cost() > fields[longest].cost() || f.cost() == fields[longest].cost() && f.name < fields[longest].name {
+				longest = i
 			}
 		}
-		size -= cost(longest, values[longest])
-		delete(values, longest)
-		values[keyTruncated] = []byte("true")
+		if longest < 0 {
+			break
+		}
+		size -= fields[longest].cost()
+		fields = slices.Delete(fields, longest, longest+1)
 	}
-	return join(values), nil
+	return append(fields, field{keyTruncated, []byte("true")})
 }
 
 func (e *Entry) level() event.Level {
@@ -134,30 +171,27 @@ func (e *Entry) messageID(unique string) string {
 	return "k-" + hex.EncodeToString(sum[:16])
 }
 
-// join writes the values as one flat object, known names first.
-func join(values map[string][]byte) []byte {
-	names := slices.SortedFunc(maps.Keys(values), func(a, b string) int {
-		ia, ib := slices.Index(first, a), slices.Index(first, b)
-		switch {
-		case ia < 0 && ib < 0:
-			return strings.Compare(a, b)
-		case ia < 0:
-			return 1
-		case ib < 0:
-			return -1
-		default:
-			return ia - ib
+// join writes the fields as one flat object, known names first, the others by
+// name.
+func join(fields []field) []byte {
+	slices.SortFunc(fields, func(a, b field) int {
+		if c := a.rank() - b.rank(); c != 0 {
+			return c
 		}
+		return strings.Compare(a.name, b.name)
 	})
-	var b bytes.Buffer
-	for i, k := range names {
-		b.WriteByte("{,"[min(i, 1)])
-		b.Write(marshal(clean(k)))
-		b.WriteByte(':')
-		b.Write(values[k])
+	n := len("{}")
+	for _, f := range fields {
+		n += f.cost()
 	}
-	b.WriteByte('}')
-	return b.Bytes()
+	b := make([]byte, 0, n)
+	for i, f := range fields {
+		b = append(b, "{,"[min(i, 1)])
+		b = append(b, quote(f.name)...)
+		b = append(b, ':')
+		b = append(b, f.value...)
+	}
+	return append(b, '}')
 }
 
 // encodeValue returns v as JSON of bounded size, nil for nothing to say. What
@@ -170,7 +204,13 @@ func encodeValue(v any) []byte {
 		if v == "" {
 			return nil
 		}
-		return marshal(clean(v))
+		return quote(clean(v))
+	case bool:
+		return strconv.AppendBool(nil, v)
+	case int:
+		return strconv.AppendInt(nil, int64(v), 10)
+	case uint64:
+		return strconv.AppendUint(nil, v, 10)
 	case []byte:
 		return encodeValue(string(v))
 	case error:
@@ -181,7 +221,7 @@ func encodeValue(v any) []byte {
 		if v.IsZero() {
 			return nil
 		}
-		return marshal(v.UTC().Format(timeFormat))
+		return quote(v.UTC().Format(timeFormat))
 	case []string:
 		list := make([]string, min(len(v), maxList))
 		for i := range list {
@@ -205,6 +245,19 @@ func encodeValue(v any) []byte {
 		return encodeValue(string(raw))
 	}
 	return raw
+}
+
+// quote is marshal for text; most text needs no escape.
+func quote(s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return marshal(s)
+		}
+	}
+	b := make([]byte, 0, len(s)+len(`""`))
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
 }
 
 func marshal(v any) []byte {

@@ -288,15 +288,15 @@ func unreadable(msg jetstream.Msg, meta *jetstream.MsgMetadata, err error) Line 
 		Type:   event.LogType(strings.TrimPrefix(msg.Subject(), Prefix)),
 		Fields: map[string]any{"unreadable": clean(string(msg.Data())), "error": clean(err.Error())},
 	}
-	values := map[string][]byte{
-		keyTS: encodeValue(l.TS), keyType: encodeValue(string(l.Type)), keyLevel: encodeValue(string(l.Level)),
+	fields := []field{
+		{keyTS, encodeValue(l.TS)}, {keyType, encodeValue(string(l.Type))}, {keyLevel, encodeValue(string(l.Level))},
 	}
 	for k, v := range l.Fields {
 		if b := encodeValue(v); b != nil {
-			values[k] = b
+			fields = append(fields, field{k, b})
 		}
 	}
-	l.Raw = join(values)
+	l.Raw = join(fields)
 	return l
 }
 
