@@ -217,6 +217,12 @@ func reasons(t *testing.T) map[string]string {
 	for _, why := range []string{event.IssueClosed, event.PRMerged, event.PRClosed, event.Stopped} {
 		out[why] = "pkg/event"
 	}
+	consts := map[string]string{} // by directory and name
+	for _, f := range sources(t) {
+		for name, value := range literals(f.ast) {
+			consts[f.dir()+"."+name] = value
+		}
+	}
 	for _, f := range sources(t) {
 		if f.test() || !strings.HasPrefix(f.path, "pkg/") || strings.HasPrefix(f.path, testutil) {
 			continue
@@ -244,6 +250,8 @@ func reasons(t *testing.T) map[string]string {
 				if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "dead" && len(n.Args) > 1 {
 					if value, ok := text(n.Args[1]); ok {
 						out[value] = f.path
+					} else if id, ok := n.Args[1].(*ast.Ident); ok && consts[f.dir()+"."+id.Name] != "" {
+						out[consts[f.dir()+"."+id.Name]] = f.path
 					}
 				}
 			}
