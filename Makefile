@@ -43,7 +43,7 @@ check: lint test-race build ## what must be green before a change goes in
 
 .PHONY: lint
 lint: $(TOOLBIN)/golangci-lint-$(GOLANGCI_LINT) ## check style and format
-	$< run --allow-parallel-runners $(PKG)
+	$< run --allow-parallel-runners --timeout 15m $(PKG)
 
 .PHONY: fmt
 fmt: $(TOOLBIN)/golangci-lint-$(GOLANGCI_LINT) ## format the code
