@@ -11,7 +11,10 @@
 //   - [Driver.Deliver] is a transaction: the text goes into a file in the
 //     session's directory, one line of our own that points to it is pasted, seen
 //     on the screen, submitted, seen to leave, and receipted. Untrusted text
-//     never reaches the terminal.
+//     never reaches the terminal. A person comes first: their keys, their draft and
+//     a dialog hold a prompt back, and nothing of theirs is typed over, submitted
+//     or erased. A line that was pasted and not seen is looked for before it is
+//     pasted again.
 //   - [Driver.Inspect] says Missing or Dead only of a process that is gone. What
 //     cannot be read counts as live.
 //   - [Driver.Recover] finds the very process again after a restart of ours.
@@ -20,6 +23,9 @@
 //
 // A handle file is written before a program starts, so a crash at any moment
 // leaves something that [Driver.Local] finds, to adopt or to end.
+//
+// Every error of a delivery or a start has one word for logs and records; see
+// [Reason] and [Reasons].
 //
 // Everything may be called concurrently. Paste-to-submit is serial per session,
 // and its middle is not interrupted by a cancelled context. The caller sees to

@@ -37,19 +37,22 @@ type typist struct {
 }
 
 // ended turns tmux's word that the program is gone into a *MissingError. Tmux may
-// learn of the end a little later than we.
+// learn of the end a little later than we, and a server that shuts down refuses
+// commands in its own words.
 func (t typist) ended(ctx context.Context, err error) error {
-	if !errors.Is(err, tmux.ErrDead) && !gone(err) {
+	_, refused := errors.AsType[*tmux.CommandError](err)
+	if !refused && !errors.Is(err, tmux.ErrDead) && !gone(err) {
 		return err
 	}
-	for range 100 {
+	const tries, patience = 100, 10
+	for n := range tries {
 		st, _, ierr := t.d.inspect(ctx, t.s)
 		switch {
 		case ierr != nil:
 			return err
 		case st.Ended():
 			return &MissingError{Target: t.s.TmuxTarget, Status: st}
-		case t.d.Alive(t.s), sleep(ctx, poll) != nil:
+		case n >= patience && t.d.Alive(t.s), sleep(ctx, poll) != nil:
 			return err
 		}
 	}

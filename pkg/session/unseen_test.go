@@ -47,6 +47,14 @@ func TestDeliver_ALineThatWasNotReadIsNotPastedAgain(t *testing.T) {
 	e.notLanded(s, p, true)
 	e.notLanded(s, p, true)
 	e.notLanded(s, next, true) // nor is another behind it
+	_, pane, err := tmuxtest.On(t, s.TmuxSocket).Screen(t.Context(), s.TmuxTarget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The marks of a paste are around it.
+	if n, err := pane.Unread(); err != nil || n < len(session.Pointer(p.EventID)) || n > len(session.Pointer(p.EventID))+20 {
+		t.Errorf("%d bytes wait to be read, %v; want one line", n, err)
+	}
 	write(t, filepath.Join(s.Cwd, "wake"), "")
 	e.deliver(s, p)
 	e.deliver(s, next)
