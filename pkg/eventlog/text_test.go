@@ -54,9 +54,9 @@ func TestLine_TellsWhatHappenedAndWhyIn80Columns(t *testing.T) {
 		},
 		"failed": {
 			Entry{Type: event.DispatchFailed, Level: event.Warn, WorkItem: item, EventID: id, Fields: fields{
-				"kind": "comment", "attempt": 1, "delivered": 1, "error": "the line was not seen on the screen of the session", "will_retry": true, "retry_in": 4812 * time.Millisecond,
+				"kind": "comment", "attempt": 1, "delivered": 1, "reason": "not-landed", "error": "the line was not seen on the screen of the session", "will_retry": true, "retry_in": 4812 * time.Millisecond,
 			}},
-			"12:00:00 ! dispatch.failed    octo/hello#42 the line was not seen… (again in 5s)",
+			"12:00:00 ! dispatch.failed    octo/hello#42 not-landed: the line was no… (again…",
 		},
 		"failed for the last time": {
 			Entry{Type: event.DispatchFailed, Level: event.Warn, WorkItem: item, EventID: id, Fields: fields{
