@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"pkg/workitem", "pkg/logkey", "pkg/fault", "pkg/tmux"},
 	{"pkg/event", "pkg/config"},
 	{"pkg/record"},
-	{"pkg/router", "pkg/decide", "pkg/webhook", "pkg/harness/...", "pkg/natsconn", "pkg/forge/...", "pkg/ghshim", "streams"},
+	{"pkg/router", "pkg/decide", "pkg/webhook", "pkg/harness/...", "pkg/natsconn", "pkg/forge/...", "pkg/ghshim", "pkg/workspace", "streams"},
 	{"pkg/registry", "pkg/eventlog", "pkg/process"},
 	{"pkg/queue", "pkg/session"},
 	{"pkg/deadletter"},

@@ -1,0 +1,102 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// submoduleTimeout bounds what a repository of strangers can make us fetch.
+const submoduleTimeout = 30 * time.Minute
+
+// fill checks the files out.
+func (k *making) fill(ctx context.Context) error {
+	s := k.item
+	if _, err := s.git(ctx, "symbolic-ref", "HEAD", localHeads+k.start.branch); err != nil {
+		return err
+	}
+	at := s.at // a filter may fetch
+	_, err := s.m.run(ctx, call{
+		args: []string{"checkout", "--progress", "--force", "--no-recurse-submodules"},
+		repo: s.repo, at: &at, held: s.held, doing: "checking out " + s.label, progress: s.say,
+	})
+	if err != nil {
+		return err
+	}
+	if err := k.lfs(ctx); err != nil {
+		return err
+	}
+	return k.submodules(ctx)
+}
+
+// lfs warns when the files are only pointers.
+func (k *making) lfs(ctx context.Context) error {
+	if k.m.lfs {
+		return nil
+	}
+	_, err := k.item.git(ctx, "grep", "--cached", "--quiet", "-I", "--fixed-strings", "-e", "filter=lfs",
+		"--", ":(glob)**/.gitattributes")
+	var ge *GitError
+	if errors.As(err, &ge) && ge.Status == 1 {
+		return nil
+	}
+	if err == nil {
+		k.warn("the repository uses Git LFS and git-lfs is not installed: large files are there as pointers only (on Debian: apt-get install git-lfs)")
+	}
+	return err
+}
+
+// submodules populates them. One that cannot be had is a warning: the agent can
+// do a lot without it, and trying again would not bring it.
+func (k *making) submodules(ctx context.Context) error {
+	s := k.item
+	out, err := s.git(ctx, "ls-files", "--error-unmatch", "--", ".gitmodules")
+	if err != nil || out == "" {
+		var ge *GitError
+		if errors.As(err, &ge) && ge.Status == 1 {
+			return nil
+		}
+		return err
+	}
+	at := s.at
+	sub, cancel := context.WithTimeoutCause(ctx, submoduleTimeout, fmt.Errorf("not done after %s", submoduleTimeout))
+	defer cancel()
+	_, err = s.m.run(sub, call{
+		args: []string{"submodule", "update", "--init", "--recursive", "--progress"},
+		repo: s.repo, at: &at, held: s.held, doing: "fetching the submodules of " + s.label, progress: s.say,
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		k.warn("not all submodules could be fetched: %s (to try again: git submodule update --init --recursive)", err)
+	}
+	return k.tellSubmodules(ctx)
+}
+
+// tellSubmodules makes the agent's git know what ours has initialised.
+func (k *making) tellSubmodules(ctx context.Context) error {
+	s := k.item
+	out, err := s.m.run(ctx, call{
+		args: []string{"config", "--file", s.repo.view + "/config", "--null", "--get-regexp", `^submodule\.`}, held: s.held,
+	})
+	var ge *GitError
+	if errors.As(err, &ge) && ge.Status == 1 {
+		return nil // none
+	}
+	if err != nil {
+		return err
+	}
+	for entry := range strings.SplitSeq(strings.TrimSuffix(out, "\x00"), "\x00") {
+		key, value, ok := strings.Cut(entry, "\n")
+		if !ok || !strings.HasSuffix(key, ".url") && !strings.HasSuffix(key, ".active") {
+			continue
+		}
+		if err := s.tell(ctx, key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
