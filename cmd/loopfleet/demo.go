@@ -131,6 +131,7 @@ func demoConfig(dir string) config.Config {
 	cfg.Routing.Tmux.KeepSessionOnClose = false
 	cfg.Worker.ID = "demo-worker"
 	cfg.Worker.OnStop = "drain"
+	cfg.GitHub.TokenEnv = "" // the issues are made up: nothing is to be posted on real ones
 	return cfg
 }
 

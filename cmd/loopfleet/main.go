@@ -13,9 +13,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"loopfleet/pkg/ghshim"
 )
 
 func main() {
+	if ghshim.Called(os.Args) { // by an agent
+		os.Exit(ghshim.Main(os.Args, os.Environ(), os.Stdin, os.Stderr))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
 	stop()

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"loopfleet/pkg/config"
+	"loopfleet/pkg/forge/github"
 	"loopfleet/pkg/ingress"
 	"loopfleet/pkg/process"
 	"loopfleet/pkg/registry"
@@ -135,11 +136,15 @@ func (a *app) serve(ctx context.Context, cfg config.Config, log zerolog.Logger, 
 			stop(nil)
 		})
 	}
+	poster, err := github.Poster(cfg.GitHub, a.getenv)
+	if err != nil {
+		return err
+	}
 	working := make(chan struct{})
 	part("worker", func() error {
 		return worker.Run(run, cfg, worker.Options{
 			Conn: nc, JS: js, Log: log, Version: process.Build(), Executable: self, Environ: os.Environ(),
-			SecretNames: []string{cfg.Webhooks.GHWebhook.SecretEnv}, Ready: func(string) { close(working) }, Live: o.live,
+			SecretNames: []string{cfg.Webhooks.GHWebhook.SecretEnv}, Ready: func(string) { close(working) }, Live: o.live, Poster: poster,
 		})
 	})
 	select {

@@ -15,6 +15,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"loopfleet/pkg/forge/github"
+	"loopfleet/pkg/ghshim"
 	"loopfleet/pkg/process"
 	"loopfleet/pkg/worker"
 	"loopfleet/streams"
@@ -27,6 +29,9 @@ const (
 )
 
 func main() {
+	if ghshim.Called(os.Args) {
+		os.Exit(ghshim.Main(os.Args, os.Environ(), os.Stdin, os.Stderr))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Getenv, os.Environ(), os.Stdout, os.Stderr)
 	stop()
@@ -97,8 +102,13 @@ func serve(ctx context.Context, flags *process.Flags, getenv func(string) string
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	poster, err := github.Poster(cfg.GitHub, getenv)
+	if err != nil {
+		return err
+	}
 	return worker.Run(ctx, cfg, worker.Options{
-		Conn: nc, JS: js, Log: log, Version: process.Build(), Executable: self, Environ: environ,
+		Poster: poster,
+		Conn:   nc, JS: js, Log: log, Version: process.Build(), Executable: self, Environ: environ,
 		SecretNames: []string{cfg.Webhooks.GHWebhook.SecretEnv}, Live: flags.Follow(ctx, cfg, stderr, getenv),
 		Ready: func(id string) { fmt.Fprintf(stdout, "ready worker %s\n", id) },
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"loopfleet/pkg/config"
+	"loopfleet/pkg/ghshim"
 	"loopfleet/pkg/harness"
 	"loopfleet/pkg/record"
 	"loopfleet/pkg/tmux"
@@ -55,6 +56,8 @@ type Config struct {
 	// inherit it without SecretNames and without any LOOPFLEET_ variable.
 	Environ     []string
 	SecretNames []string
+	// PathPrefix is put in front of the agents' PATH, absolute directories.
+	PathPrefix []string
 	// Fence returns how much of the worker's lease is left; nil means that
 	// there is always enough.
 	Fence func() time.Duration
@@ -107,7 +110,7 @@ func New(cfg Config, set *harness.Set) (*Driver, error) {
 		return nil, fmt.Errorf("session driver: find tmux: %w (install it, on Debian: apt-get install tmux)", err)
 	}
 	d := &Driver{
-		cfg: cfg, set: set, program: program, environ: agentEnviron(cfg.Environ, cfg.SecretNames),
+		cfg: cfg, set: set, program: program, environ: ghshim.FirstInPath(agentEnviron(cfg.Environ, cfg.SecretNames), cfg.PathPrefix),
 		locks: map[string]chan struct{}{},
 	}
 	d.Adjust(cfg.ReceiptTimeout, cfg.Tmux)

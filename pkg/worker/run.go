@@ -17,7 +17,10 @@ import (
 
 	"loopfleet/pkg/config"
 	"loopfleet/pkg/eventlog"
+	"loopfleet/pkg/forge"
+	"loopfleet/pkg/ghshim"
 	"loopfleet/pkg/harness"
+	"loopfleet/pkg/notice"
 	"loopfleet/pkg/queue"
 	"loopfleet/pkg/registry"
 	"loopfleet/pkg/session"
@@ -31,8 +34,11 @@ type Options struct {
 	Log  zerolog.Logger
 	// Version is what the worker says of itself.
 	Version string
-	// Executable is this program, for the built-in demo harness.
+	// Executable is this program, for the built-in demo harness and for the gh
+	// shim on the agents' PATH; its main must ask ghshim.Called. Empty: neither.
 	Executable string
+	// Poster tells tickets what was given up; nil means that nobody does.
+	Poster forge.Poster
 	// Environ is the environment that agents inherit, without SecretNames.
 	Environ     []string
 	SecretNames []string
@@ -97,9 +103,17 @@ func Run(ctx context.Context, cfg config.Config, o Options) (err error) {
 			o.Log.Warn().Err(err).Msg("routing.defaultHarness does not work on this machine: every spawn here will fail")
 		}
 	}
+	var pathPrefix []string
+	if o.Executable != "" {
+		pathPrefix = []string{filepath.Join(dir, "shim")}
+		if err := ghshim.Install(pathPrefix[0], o.Executable); err != nil {
+			return err
+		}
+	}
 	driver, err := session.New(session.Config{
 		Worker: id, Dir: dir, WorkDir: filepath.Join(cfg.StateDir, "work"), ReceiptTimeout: cfg.Routing.ReceiptTimeout(),
 		Tmux: cfg.Routing.Tmux, Fence: lease.Left, Log: o.Log, Environ: o.Environ, SecretNames: o.SecretNames,
+		PathPrefix: pathPrefix,
 	}, set)
 	if err != nil {
 		return err
@@ -126,14 +140,32 @@ func Run(ctx context.Context, cfg config.Config, o Options) (err error) {
 	if err := w.Start(ctx); err != nil {
 		return err
 	}
+	told := tellTickets(ctx, o, events)
 	if o.Ready != nil {
 		o.Ready(id)
 	}
 	<-ctx.Done()
+	defer func() { <-told }() // before the log is closed
 	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	w.Stop(sctx, cfg.Worker.OnStop == "keep")
 	return nil
+}
+
+// tellTickets runs the outbox of notices until ctx ends, and closes done when the
+// last one is through.
+func tellTickets(ctx context.Context, o Options, events *eventlog.Log) (done <-chan struct{}) {
+	ended := make(chan struct{})
+	if o.Poster == nil {
+		o.Log.Warn().Msg("notices are off: no token (github.tokenEnv, github.tokenFile), so tickets are not told of what is given up")
+		close(ended)
+		return ended
+	}
+	go func() {
+		defer close(ended)
+		notice.Run(ctx, notice.Deps{JS: o.JS, Poster: o.Poster, Events: events, Log: o.Log})
+	}()
+	return ended
 }
 
 var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
