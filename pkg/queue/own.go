@@ -218,10 +218,20 @@ const (
 
 // release gives the item up. What still waits makes it a waiting record.
 func (e *Engine) release(ctx context.Context, it *Item, why releaseReason) {
+	if e.letItemGo(ctx, it, why) {
+		// Something may have come since; this may claim the item, and so it
+		// needs the lock that was held until now.
+		e.markWaiting(ctx, it)
+	}
+}
+
+// letItemGo is release under the item's lock. Look says that what came last has
+// to be looked at once more.
+func (e *Engine) letItemGo(ctx context.Context, it *Item, why releaseReason) (look bool) {
 	it.op.Lock()
 	defer it.op.Unlock()
 	if !it.owner() {
-		return
+		return false
 	}
 	e.stopLane(it, ErrStopping)
 	if why == releaseDrain {
@@ -245,15 +255,14 @@ func (e *Engine) release(ctx context.Context, it *Item, why releaseReason) {
 	// Update refuses a record without this owner only when somebody else wrote.
 	if err != nil && !errors.Is(err, ErrNotOwner) {
 		e.log.Warn().Err(err).Msg("release: the record could not be written")
-		return
+		return false
 	}
 	it.disown()
 	e.logOwner(it, e.cfg.Worker, "", string(why))
 	if waits {
 		e.announceWaiting(it, waitReason(why))
-	} else {
-		e.markWaiting(ctx, it)
 	}
+	return !waits
 }
 
 func waitReason(why releaseReason) string {
