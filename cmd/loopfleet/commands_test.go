@@ -100,6 +100,37 @@ func commands(t *testing.T) map[string]func(*testscript.TestScript, bool, []stri
 			ts.Check(os.MkdirAll(filepath.Dir(file), 0o700))
 			ts.Check(os.WriteFile(file, []byte(natsServer(ts).URL()+"\n"), 0o600))
 		},
+		// until-state ITEM STATE: wait until the item's record has the state.
+		"until-state": func(ts *testscript.TestScript, _ bool, args []string) {
+			poll(t.Context(), ts, args[0]+" to be "+args[1], func() bool {
+				r, err := registry.Open(t.Context(), natsServer(ts).JS)
+				if err != nil {
+					return false // the streams are not made yet
+				}
+				e, err := r.Get(t.Context(), ref(ts, args[0]))
+				return err == nil && string(e.Record.State) == args[1]
+			})
+		},
+		// until-outcome ITEM EVENT_ID: wait until the event has its outcome.
+		"until-outcome": func(ts *testscript.TestScript, _ bool, args []string) {
+			poll(t.Context(), ts, "the outcome of "+args[1], func() bool {
+				outs, err := reg(t.Context(), ts).Outcomes(t.Context(), args[1])
+				return err == nil && len(outs) > 0
+			})
+		},
+		// gone FILE: the process whose id the JSON file's end.pane_pid is has ended.
+		"gone": func(ts *testscript.TestScript, neg bool, args []string) {
+			var v struct {
+				End *record.End `json:"end"`
+			}
+			ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &v))
+			if v.End == nil || v.End.PanePID == 0 {
+				ts.Fatalf("%s names no process", args[0])
+			}
+			if _, err := tmux.Identify(v.End.PanePID); (err != nil) == neg {
+				ts.Fatalf("process %d: %v", v.End.PanePID, err)
+			}
+		},
 		// until-lines N FILE: wait until the file has so many lines.
 		"until-lines": func(ts *testscript.TestScript, _ bool, args []string) {
 			poll(t.Context(), ts, "line "+args[0]+" of "+args[1], func() bool {

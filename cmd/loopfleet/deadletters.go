@@ -195,24 +195,28 @@ type letters struct {
 // withLetters opens the box; what was changed is in the event log when it
 // returns.
 func (a *app) withLetters(ctx context.Context, fn func(context.Context, *letters) error) error {
-	return a.withRegistry(ctx, func(ctx context.Context, f *fleet, reg *registry.Registry) (err error) {
-		reader, err := queue.NewReader(ctx, f.js)
-		if err != nil {
-			return err
-		}
-		log, err := eventlog.New(f.js, eventlog.Options{Source: "operator", Log: zerolog.Nop()})
-		if err != nil {
-			return err
-		}
-		defer func() {
-			cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			err = errors.Join(err, log.Close(cctx))
-		}()
-		return fn(ctx, &letters{reg: reg, box: deadletter.New(deadletter.Deps{
-			JS: f.js, Registry: reg, Events: reader, Publisher: queue.NewPublisher(f.js), Log: log,
-		})})
+	return a.withRegistry(ctx, func(ctx context.Context, f *fleet, reg *registry.Registry) error {
+		return f.withLetters(ctx, reg, fn)
 	})
+}
+
+func (f *fleet) withLetters(ctx context.Context, reg *registry.Registry, fn func(context.Context, *letters) error) (err error) {
+	reader, err := queue.NewReader(ctx, f.js)
+	if err != nil {
+		return err
+	}
+	log, err := eventlog.New(f.js, eventlog.Options{Source: "operator", Log: zerolog.Nop()})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, log.Close(cctx))
+	}()
+	return fn(ctx, &letters{reg: reg, box: deadletter.New(deadletter.Deps{
+		JS: f.js, Registry: reg, Events: reader, Publisher: queue.NewPublisher(f.js), Log: log,
+	})})
 }
 
 // letterEntry is a letter with how it was asked for.

@@ -46,6 +46,12 @@ func (f *fleet) find(ctx context.Context, reg *registry.Registry, named workitem
 	if entry.Revision == 0 || entry.Record.State == "" && entry.Record.Owner == "" && entry.Record.Floor == 0 && entry.Record.ControlSeq == 0 {
 		return seen{}, f.unknown(ctx, reg, item)
 	}
+	if rec := &entry.Record; forgotten(rec) {
+		return seen{}, &hintError{
+			err:  fmt.Errorf("%s: %w any more: it was cleaned up at %s", item, errUnknownItem, rec.ForgottenAt.Local().Format(time.DateTime)),
+			hint: "a new label starts it afresh",
+		}
+	}
 	if err := ws.knowing(ctx, reg, holder(&entry.Record)); err != nil {
 		return seen{}, err
 	}
@@ -161,7 +167,9 @@ func (a *app) completeItem(cmd *cobra.Command, args []string, _ string) ([]strin
 	}
 	var out []string
 	for i := range sessions {
-		out = append(out, short(sessions[i].WorkItem))
+		if sessions[i].State != "" {
+			out = append(out, short(sessions[i].WorkItem))
+		}
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
 }

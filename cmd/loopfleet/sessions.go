@@ -12,8 +12,10 @@ import (
 )
 
 func newSessionsCommand(a *app) *cobra.Command {
-	return newGroup("sessions", "See the agents' sessions, and look into them",
-		newSessionsListCommand(a), newSessionsShowCommand(a), newSessionsPeekCommand(a), newSessionsAttachCommand(a))
+	return newGroup("sessions", "See the agents' sessions, look into them, end, pause and retry them",
+		newSessionsListCommand(a), newSessionsShowCommand(a), newSessionsPeekCommand(a), newSessionsAttachCommand(a),
+		newSessionsCloseCommand(a), newSessionsPauseCommand(a), newSessionsResumeCommand(a), newSessionsRetryCommand(a),
+		newSessionsCleanupCommand(a))
 }
 
 func newSessionsListCommand(a *app) *cobra.Command {

@@ -106,6 +106,10 @@ func describe(s *seen, links []workitem.Ref, now time.Time) string {
 	p.row("incarnation", fmt.Sprint(rec.Incarnation))
 	p.row("last event", moment(now, rec.LastEventAt))
 	p.row("floor", fmt.Sprintf("%d (every event of the item up to it has an outcome)", rec.Floor))
+	if rec.Want.Ended() && rec.End != nil {
+		p.head("how it ended, " + moment(now, rec.End.At))
+		p.b.WriteString(endText(short(s.WorkItem), rec.End, rec.Session != nil))
+	}
 	describeSession(&p, s, now)
 	describeAttempt(&p, rec, now)
 	describeOutcomes(&p, rec)

@@ -82,7 +82,7 @@ func view(rec *record.Record, ws workers) sessionView {
 		v.LastEventAt = &at
 	}
 	switch {
-	case v.State != "":
+	case v.State != "", forgotten(rec):
 	case rec.Want.Ended():
 		v.State = record.StateClosed
 	case rec.Owner != "" || rec.Started != nil:
@@ -92,6 +92,11 @@ func view(rec *record.Record, ws workers) sessionView {
 		v.State, v.Reason = record.StateLost, v.Worker
 	}
 	return v
+}
+
+// forgotten reports whether nothing is left of an item that was cleaned up.
+func forgotten(rec *record.Record) bool {
+	return !rec.ForgottenAt.IsZero() && rec.State == "" && rec.Session == nil && rec.Started == nil
 }
 
 // running reports whether the state says that an agent's process runs or is

@@ -64,9 +64,11 @@ func (f *Flags) Settings(getenv func(string) string) (config.Config, error) {
 		return config.Config{}, err
 	}
 	if f.StateDir != "" {
-		if cfg.StateDir, err = filepath.Abs(f.StateDir); err != nil {
-			return config.Config{}, fmt.Errorf("--state-dir: %w", err)
-		}
+		cfg.StateDir = f.StateDir
+	}
+	// Agents work elsewhere and are told paths below it.
+	if cfg.StateDir, err = filepath.Abs(cfg.StateDir); err != nil {
+		return config.Config{}, fmt.Errorf("state directory: %w", err)
 	}
 	if f.NATSURL != "" {
 		cfg.NATS.URL = f.NATSURL
