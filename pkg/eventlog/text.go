@@ -18,7 +18,7 @@ const (
 	typeColumns = 18
 	// leastReason is how much of a long reason or error is shown before what
 	// follows it gives way.
-	leastReason = 16
+	leastReason = 8
 )
 
 // shortTypes are the types that do not fit their column, as people see them.

@@ -56,7 +56,7 @@ func TestLine_TellsWhatHappenedAndWhyIn80Columns(t *testing.T) {
 			Entry{Type: event.DispatchFailed, Level: event.Warn, WorkItem: item, EventID: id, Fields: fields{
 				"kind": "comment", "attempt": 1, "delivered": 1, "reason": "not-landed", "error": "the line was not seen on the screen of the session", "will_retry": true, "retry_in": 4812 * time.Millisecond,
 			}},
-			"12:00:00 ! dispatch.failed    octo/hello#42 not-landed: the line was no… (again…",
+			"12:00:00 ! dispatch.failed    octo/hello#42 not-landed: the lin… (again in 5s)",
 		},
 		"failed for the last time": {
 			Entry{Type: event.DispatchFailed, Level: event.Warn, WorkItem: item, EventID: id, Fields: fields{
