@@ -276,8 +276,12 @@ func (e *Engine) foldUnowned(ctx context.Context, it *Item, cur registry.Entry, 
 		return false
 	}
 	e.logFolded(it, folded)
-	if rec.State == record.StateWaiting {
+	switch {
+	case rec.State != record.StateWaiting:
+	case e.needsRoom(rec):
 		_ = e.nc.Publish(waitingSubject, nil) // a resumed item may be claimed now
+	default:
+		e.claim(ctx, it, claimControl) // what waits is only to be dropped
 	}
 	return true
 }

@@ -210,6 +210,7 @@ func (e *Engine) Start(ctx context.Context, h Handler) (err error) {
 	e.background(e.leaseLoop)
 	e.returnScan(e.runCtx) //nolint:contextcheck // what Start begins outlives its context
 	e.ready.Store(true)
+	kick(e.claimNow) // some may wait for a worker with room to come
 	for _, b := range []struct {
 		consumer string
 		ring     func(context.Context, jetstream.Msg)

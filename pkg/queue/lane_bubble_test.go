@@ -93,9 +93,9 @@ func TestLane_LongWorkIsNotHandedOutTwice(t *testing.T) {
 		})
 		item := ref(t, 1)
 		r.publish(item, label, id(1, 0))
-		time.Sleep(9 * time.Minute)
+		time.Sleep(10*time.Minute - time.Second)
 		if info := r.lane(item); info == nil || info.NumRedelivered != 0 || info.NumAckPending != 1 {
-			t.Errorf("after nine minutes: %+v", info)
+			t.Errorf("just before its end: %+v", info)
 		}
 		r.wantOutcome(item, id(1, 0), record.Done, "")
 		if got := n.count(&n.handled, id(1, 0)); got != 1 {
@@ -130,6 +130,7 @@ func TestLane_Backoff(t *testing.T) {
 		if d := time.Since(start); d > time.Second {
 			t.Errorf("the other item waited %s", d)
 		}
+		time.Sleep(2 * backoff)
 		r.wantOutcome(ref(t, 1), id(1, 1), record.Done, "")
 		for i := 1; i < len(tries); i++ {
 			if d := tries[i].Sub(tries[i-1]); d < backoff || d > backoff+2*time.Second {
@@ -145,7 +146,7 @@ func TestLane_Backoff(t *testing.T) {
 // What has had its outcome for long enough leaves the stream, and only that.
 func TestPurge_BehindTheFloor(t *testing.T) {
 	bubble(t, true, func(t *testing.T, r *rig) {
-		r.config = func(c *queue.Config) { c.PurgeAfter = 30 * time.Minute }
+		r.config = func(c *queue.Config) { c.PurgeAfter = 6 * time.Minute }
 		n := r.start("a", 5)
 		item, other := ref(t, 1), ref(t, 2)
 		r.publish(item, label, id(1, 0))
@@ -153,7 +154,7 @@ func TestPurge_BehindTheFloor(t *testing.T) {
 		r.publish(item, event.Pause, "pause-1")
 		r.publish(item, event.Resume, "resume-1")
 		r.wantOutcome(item, id(1, 1), record.Done, "")
-		time.Sleep(20 * time.Minute)
+		time.Sleep(4 * time.Minute)
 		r.publish(other, label, id(2, 0))
 		r.wantOutcome(other, id(2, 0), record.Done, "")
 		r.publish(item, event.Pause, "pause-2")
@@ -163,11 +164,11 @@ func TestPurge_BehindTheFloor(t *testing.T) {
 		if got := r.stored(item); got != 3 {
 			t.Fatalf("%d events stored before the purge", got)
 		}
-		time.Sleep(15 * time.Minute) // the purge at 30 finds outcomes of 0 and of 20
+		time.Sleep(3 * time.Minute) // the purge of the sixth minute finds outcomes of 0 and of 4
 		if got := r.stored(other); got != 1 {
-			t.Errorf("%d events of the other item are left after ten minutes", got)
+			t.Errorf("%d events of the other item are left after three minutes", got)
 		}
-		time.Sleep(30 * time.Minute) // and that of 60
+		time.Sleep(6 * time.Minute) // and that of the twelfth
 		if got := r.stored(item); got != 1 {
 			t.Errorf("%d events of the item are left, want the one without an outcome", got)
 		}

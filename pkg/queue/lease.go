@@ -61,7 +61,10 @@ func (e *Engine) leaseLoop() {
 		if err := e.putState(e.runCtx, registry.WorkerRunning, time.Time{}); err != nil {
 			e.log.Warn().Err(err).Msg("peers could not be told that this worker is back")
 		}
-		e.background(func() { e.returnScan(e.runCtx) })
+		e.background(func() {
+			e.returnScan(e.runCtx)
+			kick(e.claimNow)
+		})
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 func TestLanes_OrderPerItem(t *testing.T) {
 	t.Parallel()
 	run(t, func(r *rig) {
-		const items, comments = 50, 5
+		const items, comments = 50, 3
 		r.start("a", 40)
 		r.start("b", 40)
 		refs := make([]workitem.Ref, items)

@@ -18,13 +18,17 @@ import (
 	"loopfleet/pkg/queue"
 	"loopfleet/pkg/record"
 	"loopfleet/pkg/registry"
+	"loopfleet/pkg/testutil/faulttest"
 	"loopfleet/pkg/testutil/natstest"
 	"loopfleet/pkg/testutil/waitfor"
 	"loopfleet/pkg/workitem"
 	"loopfleet/streams"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	faulttest.Lag()
+	goleak.VerifyTestMain(m)
+}
 
 const ttl = streams.LeaseTTL
 
