@@ -41,7 +41,7 @@ const (
 	NotArmed = "not-armed"
 	// NotPrompt: control is folded into the record and never shown to an agent.
 	NotPrompt = "not-a-prompt"
-	// PausedItem: a person paused the item.
+	// PausedItem: the item was paused, by a person or by the breaker.
 	PausedItem = "paused"
 	// Quiet: a CI failure waits for others of its commit.
 	Quiet = "quiet"
@@ -85,6 +85,14 @@ func Event(in Input) Action {
 		return Action{Do: Hold, Reason: PausedItem}
 	}
 	return a
+}
+
+// TooMany reports whether the breaker trips: the item got as many prompts within
+// the hour as it may, so the next is not sent. Prompts is how many that were.
+func TooMany(in Input) (prompts int, tripped bool) {
+	prompts = in.Record.Pace.Count(in.Now)
+	limit := in.Routing.MaxEventsPerHour
+	return prompts, limit > 0 && prompts >= limit
 }
 
 // whenOpen judges an event of an item that may run, paused or not.

@@ -227,3 +227,20 @@ func TestEvent_Cases(t *testing.T) {
 		})
 	}
 }
+
+func TestTooMany(t *testing.T) {
+	t.Parallel()
+	var rec record.Record
+	for i := range 5 {
+		rec.Pace = rec.Pace.Add(at(i))
+	}
+	for limit, want := range map[int]bool{0: false, 4: true, 5: true, 6: false} {
+		n, tripped := decide.TooMany(decide.Input{Record: rec, Now: at(10), Routing: config.Routing{MaxEventsPerHour: limit}})
+		if n != 5 || tripped != want {
+			t.Errorf("limit %d: %d prompts, tripped %t; want 5, %t", limit, n, tripped, want)
+		}
+	}
+	if n, tripped := decide.TooMany(decide.Input{Record: rec, Now: at(3700), Routing: config.Routing{MaxEventsPerHour: 4}}); n != 0 || tripped {
+		t.Errorf("an hour later: %d prompts, tripped %t", n, tripped)
+	}
+}

@@ -58,6 +58,9 @@ func (r *Record) Finish(o Outcome) {
 	if o.Kind != Dropped {
 		r.LastEventAt = o.At
 	}
+	if o.Kind == Done || o.Kind == Dead && o.Reason == ReasonNoReceipt {
+		r.Pace = r.Pace.Add(o.At)
+	}
 }
 
 // Set changes the state, and its time only when it is another one.
@@ -201,6 +204,7 @@ func (r *Record) apply(m Control) Effect {
 			return Pointless
 		}
 		r.Want = Run
+		r.Pace = Pace{} // whoever resumes it has looked: the breaker counts anew
 	case event.Retry:
 		backing := r.Started != nil && !r.Started.NotBefore.IsZero()
 		if !backing && r.Want != Stopped {

@@ -186,6 +186,8 @@ type Record struct { //nolint:recvcheck // Clone works on a copy, the changes on
 
 	Started *Attempt  `json:"started,omitempty"`
 	Recent  []Outcome `json:"recent,omitempty"`
+	// Pace counts the prompts of the last hour.
+	Pace Pace `json:"pace,omitzero"`
 
 	// KillTmux says that a person wants the tmux session gone too; whoever can
 	// reach it does so and takes the wish back.

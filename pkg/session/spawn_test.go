@@ -51,12 +51,13 @@ func TestSpawn_Environment(t *testing.T) {
 			"LOOPFLEET_WEBHOOK_SECRET=one", "LOOPFLEET_ANYTHING=two", "GITHUB_TOKEN=three", "OTHER=kept",
 		}
 		c.SecretNames = []string{"GITHUB_TOKEN"}
+		c.PathPrefix = []string{"/opt/shim"}
 		h["env"] = sh(`env > env; printf '\033]2;⠋ working\033\\⠋\n'; read -r l`, "none")
 	})
 	s := e.spawn(e.request("env"))
 	env := lines(t, filepath.Join(s.Cwd, "env"), 8)
 	for _, want := range []string{
-		"HOME=/h", "OTHER=kept", "LC_ALL=C.UTF-8", "LOOPFLEET_SESSION_DIR=" + s.Dir,
+		"HOME=/h", "OTHER=kept", "PATH=/opt/shim:/usr/bin:/bin", "LC_ALL=C.UTF-8", "LOOPFLEET_SESSION_DIR=" + s.Dir,
 		"LOOPFLEET_WORK_ITEM=github:octo/hello#42", "LOOPFLEET_INCARNATION=1",
 	} {
 		if !slices.Contains(env, want) {

@@ -19,6 +19,7 @@ import (
 	"loopfleet/pkg/config"
 	"loopfleet/pkg/event"
 	"loopfleet/pkg/eventlog"
+	"loopfleet/pkg/forge"
 	"loopfleet/pkg/harness/demoagent"
 	"loopfleet/pkg/queue"
 	"loopfleet/pkg/record"
@@ -57,6 +58,8 @@ type fleet struct {
 	cfg  config.Config
 	// queue changes the times of the workers started after.
 	queue queue.Config
+	// poster tells tickets; nil for none.
+	poster forge.Poster
 }
 
 func newFleet(t *testing.T, change ...func(*config.Config)) *fleet {
@@ -138,7 +141,7 @@ func (f *fleet) start(id string, change ...func(*config.Config)) *running {
 		defer nc.Close()
 		r.done <- worker.Run(ctx, cfg, worker.Options{
 			Conn: nc, JS: js, Log: zerolog.New(zerolog.NewTestWriter(f.t)).Level(zerolog.InfoLevel), Version: "test",
-			Executable: self, Environ: os.Environ(), Queue: f.queue, Ready: func(string) { close(ready) },
+			Executable: self, Environ: os.Environ(), Queue: f.queue, Poster: f.poster, Ready: func(string) { close(ready) },
 		})
 	}()
 	select {

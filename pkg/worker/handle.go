@@ -58,6 +58,9 @@ func (w *Worker) Handle(ctx context.Context, it *queue.Item, m *queue.Message) q
 		case decide.Hold:
 			h.hold(ctx, action)
 		case decide.Deliver, decide.Spawn:
+			if h.breaker(ctx, rec) {
+				continue
+			}
 			v, again := h.try(ctx, action)
 			if !again {
 				return v
@@ -80,6 +83,8 @@ type handling struct {
 	expectLive bool
 	// submitted says that the prompt went in, whatever became of it.
 	submitted bool
+	// tripped says that the breaker has paused the item, which shows shortly.
+	tripped bool
 	// settled says that the end of a closed item was seen to before this event.
 	settled bool
 }
