@@ -20,7 +20,6 @@ import (
 
 	"loopfleet/pkg/eventlog"
 	"loopfleet/pkg/harness/demoagent"
-	"loopfleet/pkg/queue"
 	"loopfleet/pkg/record"
 	"loopfleet/pkg/testutil/fleettest"
 	"loopfleet/pkg/workitem"
@@ -41,7 +40,7 @@ func TestMain(m *testing.M) {
 	flag.IntVar(&o.kills, "kills", 12, "what is done to processes in all")
 	flag.Uint64Var(&o.seed, "seed", 0, "reproduces a schedule; 0 takes a new one")
 	flag.DurationVar(&o.duration, "duration", 30*time.Second, "how long the load and the schedule last")
-	flag.DurationVar(&o.settle, "settle", 2*time.Minute, "how long the healed fleet may take for what is left")
+	flag.DurationVar(&o.settle, "settle", time.Minute, "how long the healed fleet may make no progress before it counts as stuck")
 	flag.Parse()
 	os.Exit(fleettest.Main(m)) //nolint:forbidigo // a test's main
 }
@@ -98,8 +97,10 @@ func TestChaos(t *testing.T) {
 	w.wg.Wait()
 
 	var total counts
+	lines, agents := w.log(t), w.Agents()
 	for _, s := range stories {
-		f := w.facts(t, s)
+		f := w.facts(t, s, agents)
+		f.lines = lines[s.ref]
 		c, bad := check(f)
 		total.add(c)
 		if len(bad) > 0 {
@@ -107,7 +108,7 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	if left != "" {
-		t.Errorf("stuck after %s: %s", o.settle, left)
+		t.Errorf("stuck, nothing has moved for %s: %s", o.settle, left)
 	}
 	for _, d := range weights {
 		t.Logf("%-26s %d", d.deed, w.deeds[d.deed].Load())
@@ -122,74 +123,104 @@ func TestChaos(t *testing.T) {
 }
 
 // settle starts everything and waits until every event has its outcome and
-// every item its end. It returns what is left when the time is up.
-func (w *world) settle(t *testing.T, stories []*story, limit time.Duration) (left string) {
+// every item its end. It returns what is left when nothing has moved for so
+// long.
+func (w *world) settle(t *testing.T, stories []*story, patience time.Duration) (left string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	for {
-		w.heal(ctx)
-		if left = w.unsettled(t, stories); left == "" || !wait(ctx, sampleEvery) {
-			return left
+	var was uint64
+	for moved := time.Now(); time.Since(moved) < patience; {
+		w.heal(t.Context())
+		var now uint64
+		if left, now = w.unsettled(t, stories); left == "" {
+			return ""
+		}
+		if now != was {
+			was, moved = now, time.Now()
+		}
+		if !wait(t.Context(), sampleEvery) {
+			break
 		}
 	}
+	return left
 }
 
-func (w *world) unsettled(t *testing.T, stories []*story) string {
+// unsettled tells one thing that is not as it should be, and a number that
+// changes while there is progress.
+func (w *world) unsettled(t *testing.T, stories []*story) (left string, progress uint64) {
 	t.Helper()
+	agents := w.Agents()
 	for _, s := range stories {
-		f := w.quick(t, s)
-		open := true
-		for _, e := range s.events {
-			open = e.kind != stepClose && (open || e.kind != stepComment)
-			if _, ok := f.outcomes[e.id]; !ok && e.kind != stepClose {
-				return fmt.Sprintf("%s of %s has no outcome", e.id, s.ref)
-			}
-		}
-		switch {
+		f := w.state(t, s, agents)
+		progress += f.record.Floor + uint64(len(f.agents))
+		switch open := s.open(); {
 		case f.record.Floor < f.lastSeq || f.record.Started != nil:
-			return fmt.Sprintf("%s is at %d of %d", s.ref, f.record.Floor, f.lastSeq)
+			left = fmt.Sprintf("%s is at %d of %d", s.ref, f.record.Floor, f.lastSeq)
 		case open && len(f.agents) > 1, !open && len(f.agents) > 0:
-			return fmt.Sprintf("%s has %d agents", s.ref, len(f.agents))
+			left = fmt.Sprintf("%s has %d agents", s.ref, len(f.agents))
 		case !open && f.record.State != record.StateClosed:
-			return fmt.Sprintf("%s is closed and %s", s.ref, f.record.State)
+			left = fmt.Sprintf("%s is closed and %s", s.ref, f.record.State)
 		}
 	}
-	return ""
+	if left != "" {
+		return left, progress
+	}
+	for _, s := range stories {
+		if id := w.outcomes(t, s); id != "" {
+			return fmt.Sprintf("%s of %s has no outcome", id, s.ref), progress
+		}
+		progress += uint64(len(s.outcomes))
+	}
+	return "", progress
 }
 
-// quick gathers what settling depends on.
-func (w *world) quick(t *testing.T, s *story) facts {
+// state is what the record and the processes show of an item.
+func (w *world) state(t *testing.T, s *story, agents []fleettest.Agent) facts {
 	t.Helper()
-	f := facts{told: s.events, outcomes: map[string]record.Outcome{}, agents: w.AgentsOf(s.ref), budget: 3}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for _, e := range s.events {
-		o, ok, err := w.Reg.Outcome(ctx, s.ref, e.id, 0)
-		if err == nil && ok {
-			f.outcomes[e.id] = o
+	f := facts{told: s.events, budget: budget, lastSeq: ^uint64(0)}
+	for _, a := range agents {
+		if a.Item == s.ref {
+			f.agents = append(f.agents, a)
 		}
 	}
-	e, err := w.Reg.Get(ctx, s.ref)
+	e, err := w.Reg.Get(t.Context(), s.ref)
 	if err != nil {
-		return f
+		return f // the server is away; the sequence says that nothing is settled
 	}
 	f.record = e.Record
-	r, err := queue.NewReader(ctx, w.JS)
-	if err == nil {
-		f.lastSeq, err = r.LastSeq(ctx, s.ref)
-	}
-	if err != nil {
-		f.lastSeq = ^uint64(0)
+	if seq, err := w.reader.LastSeq(t.Context(), s.ref); err == nil {
+		f.lastSeq = seq
 	}
 	return f
 }
 
-// facts gathers everything about an item.
-func (w *world) facts(t *testing.T, s *story) facts {
+// outcomes reads the outcomes that are not known yet, and returns the first
+// event that has none.
+func (w *world) outcomes(t *testing.T, s *story) (missing string) {
 	t.Helper()
-	f := w.quick(t, s)
-	f.received = map[string][]demoagent.Entry{}
+	if s.outcomes == nil {
+		s.outcomes = map[string]record.Outcome{}
+	}
+	for _, e := range s.events {
+		if _, known := s.outcomes[e.id]; known || e.kind == stepClose {
+			continue
+		}
+		o, ok, err := w.Reg.Outcome(t.Context(), s.ref, e.id, 0)
+		switch {
+		case err == nil && ok:
+			s.outcomes[e.id] = o
+		case missing == "":
+			missing = e.id
+		}
+	}
+	return missing
+}
+
+// facts gathers everything about an item but the log.
+func (w *world) facts(t *testing.T, s *story, agents []fleettest.Agent) facts {
+	t.Helper()
+	f := w.state(t, s, agents)
+	w.outcomes(t, s)
+	f.outcomes, f.received = s.outcomes, map[string][]demoagent.Entry{}
 	for _, m := range w.workers {
 		entries, err := w.ReceivedOn(m.id, s.ref)
 		if err != nil {
@@ -197,14 +228,21 @@ func (w *world) facts(t *testing.T, s *story) facts {
 		}
 		f.received[m.id] = entries
 	}
-	err := eventlog.Read(t.Context(), w.JS, eventlog.Query{WorkItem: s.ref}, func(l eventlog.Line) error {
-		f.lines = append(f.lines, l)
+	return f
+}
+
+// log reads all lines, by item.
+func (w *world) log(t *testing.T) map[workitem.Ref][]eventlog.Line {
+	t.Helper()
+	lines := map[workitem.Ref][]eventlog.Line{}
+	err := eventlog.Read(t.Context(), w.JS, eventlog.Query{}, func(l eventlog.Line) error {
+		lines[l.WorkItem] = append(lines[l.WorkItem], l)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return lines
 }
 
 // history is everything known of an item, for whoever looks into a failure.

@@ -33,6 +33,9 @@ type facts struct {
 	budget int
 }
 
+// budget is how many tries an event gets by default.
+const budget = 3
+
 // counts are what a run comes to.
 type counts struct {
 	events, controls, done, dropped, dead int
@@ -255,10 +258,7 @@ var logged = map[record.OutcomeKind]event.LogType{
 
 // checkEnd compares the state at rest with what was sent last.
 func (c *checker) checkEnd() {
-	open := true
-	for _, e := range c.told {
-		open = e.kind != stepClose && (open || e.kind != stepComment)
-	}
+	open := (&story{events: c.told}).open()
 	if c.record.Floor < c.lastSeq {
 		c.blame(&c.lost, "lost: the record's floor is %d and the item's last event %d", c.record.Floor, c.lastSeq)
 	}
@@ -285,7 +285,7 @@ func TestCheck_FindsViolations(t *testing.T) {
 	fresh := func() facts {
 		id := func(i int) string { return fmt.Sprintf("e%d", i) }
 		f := facts{
-			budget: 3, outcomes: map[string]record.Outcome{}, received: map[string][]demoagent.Entry{}, lastSeq: 4,
+			budget: budget, outcomes: map[string]record.Outcome{}, received: map[string][]demoagent.Entry{}, lastSeq: 4,
 			record: record.Record{Floor: 4, State: record.StateActive, Session: &record.Session{PanePID: 7}},
 			agents: []fleettest.Agent{{Process: tmux.Process{PID: 7}}},
 		}

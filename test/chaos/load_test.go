@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"loopfleet/pkg/record"
 	"loopfleet/pkg/testutil/fleettest"
 	"loopfleet/pkg/testutil/githubtest"
 	"loopfleet/pkg/workitem"
@@ -25,6 +26,17 @@ type story struct {
 	number int64
 	script []step
 	events []sent
+	// outcomes are those that are known, by event id.
+	outcomes map[string]record.Outcome
+}
+
+// open reports whether the item is open after all that was sent.
+func (s *story) open() bool {
+	open := true
+	for _, e := range s.events {
+		open = e.kind != stepClose && (open || e.kind != stepComment)
+	}
+	return open
 }
 
 // load sends the stories of all items at once, each in its own order.
@@ -51,13 +63,11 @@ func (l *load) run(ctx context.Context, stories []*story) error {
 
 // tell sends one item's events, the next only once the one before is accepted.
 func (l *load) tell(ctx context.Context, s *story) error {
-	when := githubtest.DefaultTime
 	for i, st := range s.script {
 		if !wait(ctx, st.pause) {
 			return context.Cause(ctx)
 		}
-		when = when.Add(time.Second) // the forge's times have no fractions
-		d := delivery(s.number, int64(i), st.kind, when)
+		d := delivery(s.number, i, st.kind)
 		id, err := l.send(ctx, d)
 		if err != nil {
 			return fmt.Errorf("%s: %w", st.kind, err)
@@ -100,7 +110,9 @@ func (l *load) send(ctx context.Context, d githubtest.Delivery) (string, error) 
 	return r.Events[0].EventID, nil
 }
 
-func delivery(issue, n int64, kind stepKind, at time.Time) githubtest.Delivery {
+// delivery is the nth webhook about an issue.
+func delivery(issue int64, n int, kind stepKind) githubtest.Delivery {
+	at := githubtest.DefaultTime.Add(time.Duration(n) * time.Second) // the forge's times have no fractions
 	labels := githubtest.Labels("loopfleet")
 	switch kind {
 	case stepLabel:
@@ -111,7 +123,7 @@ func delivery(issue, n int64, kind stepKind, at time.Time) githubtest.Delivery {
 		return githubtest.Issue("reopened", issue, labels, githubtest.At(at))
 	default:
 		return githubtest.IssueComment("created", issue, labels, githubtest.At(at),
-			githubtest.ID(issue*100_000+n), githubtest.Text(fmt.Sprintf("event %d of this issue", n)))
+			githubtest.ID(issue*100_000+int64(n)), githubtest.Text(fmt.Sprintf("event %d of this issue", n)))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"loopfleet/pkg/config"
+	"loopfleet/pkg/queue"
 	"loopfleet/pkg/testutil/fleettest"
 )
 
@@ -27,6 +28,7 @@ type member struct {
 type world struct {
 	*fleettest.Fleet
 	tb        testing.TB
+	reader    *queue.Reader
 	workers   []*member
 	ingresses []*member
 	server    *member
@@ -39,7 +41,7 @@ type world struct {
 }
 
 const (
-	readyTime = 40 * time.Second
+	readyTime = 2 * time.Minute
 	termTime  = 60 * time.Second
 	healEvery = 300 * time.Millisecond
 )
@@ -52,6 +54,10 @@ func newWorld(tb testing.TB, workers, ingresses, capacity int) *world {
 	w := &world{Fleet: f, tb: tb, urls: make([]atomic.Pointer[string], ingresses), deeds: map[deed]*atomic.Int64{}}
 	for _, d := range weights {
 		w.deeds[d.deed] = new(atomic.Int64)
+	}
+	var err error
+	if w.reader, err = queue.NewReader(tb.Context(), f.JS); err != nil {
+		tb.Fatal(err)
 	}
 	for i := range workers {
 		id := fmt.Sprintf("w%d", i+1)
@@ -66,11 +72,10 @@ func newWorld(tb testing.TB, workers, ingresses, capacity int) *world {
 		id := fmt.Sprintf("in%d", i+1)
 		w.ingresses = append(w.ingresses, &member{id: id, start: func(ctx context.Context) (*fleettest.Proc, error) {
 			in, err := f.TryIngress(ctx, id)
-			if err != nil {
-				return nil, err
+			if err == nil {
+				w.urls[i].Store(&in.URL)
 			}
-			w.urls[i].Store(&in.URL)
-			return in.Proc, nil
+			return in.Proc, err
 		}})
 	}
 	w.server = &member{id: "nats-server", proc: f.Server.Proc, start: func(ctx context.Context) (*fleettest.Proc, error) {
@@ -98,10 +103,14 @@ func (m *member) up(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	p, err := m.start(ctx)
-	if err == nil {
-		m.proc = p
+	if err != nil {
+		if p != nil {
+			p.Kill() // it holds what the next one needs
+		}
+		return err
 	}
-	return err
+	m.proc = p
+	return nil
 }
 
 // heal starts what does not run until everything does.

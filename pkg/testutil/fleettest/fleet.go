@@ -108,7 +108,8 @@ func (f *Fleet) Configure(id string, change func(*config.Config)) {
 }
 
 // TryWorker starts a worker and waits until it takes work. Env is added to its
-// environment, as in "DISPATCH_LAG=1s".
+// environment, as in "DISPATCH_LAG=1s". With an error, the process, which is nil
+// when it could not be started, may still run.
 func (f *Fleet) TryWorker(ctx context.Context, id string, env ...string) (*Proc, error) {
 	c := f.cfg
 	c.Worker.ID = id
@@ -139,11 +140,12 @@ type Ingress struct {
 	URL string
 }
 
-// TryIngress starts an ingress and waits until it accepts webhooks.
+// TryIngress starts an ingress and waits until it accepts webhooks; as with
+// TryWorker, its process may still run after an error.
 func (f *Fleet) TryIngress(ctx context.Context, id string, env ...string) (*Ingress, error) {
 	p, err := f.start("ingress", id, f.cfg, env)
 	if err != nil {
-		return nil, err
+		return &Ingress{}, err
 	}
 	url, err := p.awaitReady(ctx)
 	return &Ingress{Proc: p, URL: url}, err
@@ -178,7 +180,7 @@ func (f *Fleet) start(program, id string, c config.Config, env []string) (*Proc,
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		return nil, fmt.Errorf("configure %s: %w", id, err)
 	}
-	environ := append(os.Environ(), c.Webhooks.GHWebhook.SecretEnv+"="+Secret, "DISPATCH_LAG=", "FAULT_KILL=")
+	environ := append(os.Environ(), c.Webhooks.GHWebhook.SecretEnv+"="+Secret, "DISPATCH_LAG=", "FAULT_KILL=", "GITHUB_TOKEN=")
 	p, err := startProc(id, f.Dir, filepath.Join(f.bin, program), []string{"--config", file}, append(environ, env...))
 	if err != nil {
 		return nil, err
