@@ -23,12 +23,16 @@ import (
 	"loopfleet/pkg/ingress"
 	"loopfleet/pkg/queue"
 	"loopfleet/pkg/registry"
+	"loopfleet/pkg/testutil/faulttest"
 	"loopfleet/pkg/testutil/githubtest"
 	"loopfleet/pkg/testutil/natstest"
 	"loopfleet/pkg/workitem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	faulttest.Lag()
+	goleak.VerifyTestMain(m)
+}
 
 const secret = "It's a Secret to Everybody"
 

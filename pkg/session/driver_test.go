@@ -16,11 +16,11 @@ import (
 	"golang.org/x/term"
 
 	"loopfleet/pkg/config"
-	"loopfleet/pkg/fault"
 	"loopfleet/pkg/harness"
 	"loopfleet/pkg/harness/demoagent"
 	"loopfleet/pkg/record"
 	"loopfleet/pkg/session"
+	"loopfleet/pkg/testutil/faulttest"
 	"loopfleet/pkg/testutil/tmuxtest"
 	"loopfleet/pkg/testutil/waitfor"
 	"loopfleet/pkg/tmux"
@@ -52,16 +52,7 @@ func TestMain(m *testing.M) {
 			return
 		}
 	}
-	// Everything holds when what follows a side effect is late.
-	for _, e := range os.Environ() {
-		if v, ok := strings.CutPrefix(e, "DISPATCH_LAG="); ok && v != "" {
-			lag, err := time.ParseDuration(v)
-			if err != nil {
-				panic(err)
-			}
-			fault.Set(fault.Lag(lag))
-		}
-	}
+	faulttest.Lag() // everything holds when what follows a side effect is late
 	m.Run()
 }
 
