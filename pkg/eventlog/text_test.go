@@ -56,7 +56,7 @@ func TestLine_TellsWhatHappenedAndWhyIn80Columns(t *testing.T) {
 			Entry{Type: event.DispatchFailed, Level: event.Warn, WorkItem: item, EventID: id, Fields: fields{
 				"kind": "comment", "attempt": 1, "delivered": 1, "reason": "not-landed", "error": "the line was not seen on the screen of the session", "will_retry": true, "retry_in": 4812 * time.Millisecond,
 			}},
-			"12:00:00 ! dispatch.failed    octo/hello#42 not-landed: the lin… (again in 5s)",
+			"12:00:00 ! dispatch.failed    octo/hello#42 not-landed: the line … (again in 5s)",
 		},
 		"failed for the last time": {
 			Entry{Type: event.DispatchFailed, Level: event.Warn, WorkItem: item, EventID: id, Fields: fields{
@@ -126,7 +126,7 @@ func TestLine_TellsWhatHappenedAndWhyIn80Columns(t *testing.T) {
 		},
 		"a request without signature": {
 			Entry{Type: event.WebhookRejected, Level: event.Warn, Fields: fields{"reason": "signature-missing", "status": 401, "event": "issues", "remote": "127.0.0.1", "error": "the X-Hub-Signature-256 header is missing"}},
-			"12:00:00 ! webhook.rejected   signature-missing: issues from 127.0.0.1 (the X-H…",
+			"12:00:00 ! webhook.rejected   signature-missing: issues from 127.0.0.1 (the X-…)",
 		},
 		"worker": {
 			Entry{Type: event.WorkerStarted, Fields: fields{"capacity": 20, "harnesses": []string{"claude", "demo"}, "version": "dev"}},
