@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,5 +150,36 @@ func TestFaultPoints_ListedAndPassed(t *testing.T) {
 	}
 	if len(fault.Points) != len(consts) || !slices.IsSorted(fault.Points) {
 		t.Errorf("fault.Points must list each of the %d points once, sorted: %q", len(consts), fault.Points)
+	}
+}
+
+// rule: LAG-02: the suite is run under lag by CI, and every package whose code
+// passes a fault point lets its tests be delayed. That they are green is the
+// run's to say.
+func TestLag_ReachesEveryPackageWithFaultPoints(t *testing.T) {
+	t.Parallel()
+	passes, lags := map[string]bool{}, map[string]bool{}
+	for _, f := range sources(t) {
+		if !f.test() && strings.HasPrefix(f.path, "pkg/") && selectors(f.ast, "fault")["Pass"] {
+			passes[f.dir()] = true
+		}
+		if f.test() && selectors(f.ast, "faulttest")["Lag"] {
+			lags[f.dir()] = true
+		}
+	}
+	if len(passes) < 5 {
+		t.Errorf("only %d packages pass fault points: is the search right?", len(passes))
+	}
+	for _, dir := range slices.Sorted(maps.Keys(passes)) {
+		if !lags[dir] {
+			t.Errorf("%s passes fault points and its tests never call faulttest.Lag", dir)
+		}
+	}
+	ci, err := os.ReadFile(".ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(ci), "make test-lag") {
+		t.Error(".ci/run does not run the suite under lag")
 	}
 }

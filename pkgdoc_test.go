@@ -119,7 +119,10 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-// TestNoSleep: wait on a condition, or on a timer and ctx.Done().
+// TestNoSleep: wait on a condition, or on a timer and ctx.Done(); a test waits for
+// the recorded outcome.
+//
+// rule: LAG-03
 func TestNoSleep(t *testing.T) {
 	t.Parallel()
 	for _, f := range sources(t) {

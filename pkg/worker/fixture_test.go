@@ -24,6 +24,7 @@ import (
 	"loopfleet/pkg/queue"
 	"loopfleet/pkg/record"
 	"loopfleet/pkg/registry"
+	"loopfleet/pkg/testutil/faulttest"
 	"loopfleet/pkg/testutil/natstest"
 	"loopfleet/pkg/testutil/waitfor"
 	"loopfleet/pkg/worker"
@@ -46,6 +47,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	faulttest.Lag()
 	os.Exit(m.Run())
 }
 
@@ -60,6 +62,8 @@ type fleet struct {
 	queue queue.Config
 	// poster tells tickets; nil for none.
 	poster forge.Poster
+	// live is what the workers started after follow; nil for none.
+	live *config.Live
 }
 
 func newFleet(t *testing.T, change ...func(*config.Config)) *fleet {
@@ -141,7 +145,7 @@ func (f *fleet) start(id string, change ...func(*config.Config)) *running {
 		defer nc.Close()
 		r.done <- worker.Run(ctx, cfg, worker.Options{
 			Conn: nc, JS: js, Log: zerolog.New(zerolog.NewTestWriter(f.t)).Level(zerolog.InfoLevel), Version: "test",
-			Executable: self, Environ: os.Environ(), Queue: f.queue, Poster: f.poster, Ready: func(string) { close(ready) },
+			Executable: self, Environ: os.Environ(), Queue: f.queue, Poster: f.poster, Live: f.live, Ready: func(string) { close(ready) },
 		})
 	}()
 	select {
