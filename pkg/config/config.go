@@ -124,6 +124,8 @@ type Workspace struct {
 	Root string `yaml:"root"`
 	// Strategy is a worktree of one clone per repository, or a clone each.
 	Strategy string `yaml:"strategy" validate:"oneof=worktree clone"`
+	// CloneProtocol is how repositories are reached.
+	CloneProtocol string `yaml:"cloneProtocol" validate:"oneof=https ssh"`
 	// KeepCheckoutOnClose leaves the checkout when the item closes.
 	KeepCheckoutOnClose bool `yaml:"keepCheckoutOnClose"`
 }

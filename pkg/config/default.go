@@ -24,7 +24,7 @@ func Default() Config {
 			ReceiptTimeoutSeconds: 30, MaxEventsPerHour: 60, ArmGraceSeconds: 60, QuietSeconds: 20,
 			Tmux: Tmux{KeepSessionOnClose: true, KillHarnessOnClose: true, HarnessKillGraceSeconds: 5},
 		},
-		Workspace: Workspace{Strategy: "worktree"},
+		Workspace: Workspace{Strategy: "worktree", CloneProtocol: "https"},
 		Worker:    Worker{Capacity: 20, OnStop: "keep", FenceSeconds: 20},
 		Metrics:   Metrics{Listen: "127.0.0.1:8788"},
 		//nolint:gosec // G101: as above

@@ -71,7 +71,7 @@ func TestSchema_RefusesWhatDoesNotLoad(t *testing.T) {
 		"routing: {tmux: {harnessKillGraceSeconds: -1}}", "routing: {tmux: {killHarnessOnClose: 'yes'}}",
 		"routing: {retryBackoffSeconds: []}", "routing: {retryBackoffSeconds: [-1]}", "routing: {authorizedUsers: alice}",
 		"routing: {label: ''}", "routing: {minimumPermission: read}", "worker: {onStop: stop}", "worker: {id: a/b}",
-		"harnesses: {demo: {receipt: maybe}}", "polling: {sources: [{repos: [hello]}]}", "polling: {sources: [{repos: []}]}",
+		"harnesses: {demo: {receipt: maybe}}", "workspace: {cloneProtocol: git}", "polling: {sources: [{repos: [hello]}]}", "polling: {sources: [{repos: []}]}",
 		"metrics: {listen: localhost}", "github: {apiUrl: api.github.com}", "github: {app: {id: -1}}", "webhooks: {ghWebhook: {path: x}}",
 	} {
 		if problems(t, text) == nil {

@@ -89,13 +89,21 @@ func (k *making) issueStart(ctx context.Context, src *source) error {
 		b.tracks = b.branch
 		return err
 	}
-	// What is here only is work that was not pushed.
-	if b.commit, err = src.commit(ctx, localHeads+b.branch); err != nil || b.commit != "" {
+	if b.commit, err = src.commit(ctx, originHead); err != nil {
 		return err
 	}
-	b.commit, err = src.commit(ctx, originHead)
-	if err == nil && b.commit == "" {
-		err = fmt.Errorf("the default branch has no commit: %w", ErrEmpty)
+	if b.commit == "" {
+		return fmt.Errorf("the default branch has no commit: %w", ErrEmpty)
+	}
+	local, err := src.commit(ctx, localHeads+b.branch)
+	if err != nil || local == "" {
+		return err
+	}
+	// Commits that are here only are work that was not pushed. Without any, the
+	// branch is what an interrupted call has left, and may be old.
+	merged, err := src.ancestor(ctx, local, b.commit)
+	if !merged {
+		b.commit = local
 	}
 	return err
 }

@@ -31,19 +31,37 @@ func (k *making) fill(ctx context.Context) error {
 	return k.submodules(ctx)
 }
 
-// lfs warns when the files are only pointers.
+// lfs warns when large files are only pointers. Where they are not, the agent's
+// git must know the filter too, or it would see every one of them as changed.
 func (k *making) lfs(ctx context.Context) error {
-	if k.m.lfs {
-		return nil
-	}
 	_, err := k.item.git(ctx, "grep", "--cached", "--quiet", "-I", "--fixed-strings", "-e", "filter=lfs",
 		"--", ":(glob)**/.gitattributes")
 	var ge *GitError
-	if errors.As(err, &ge) && ge.Status == 1 {
+	switch {
+	case errors.As(err, &ge) && ge.Status == 1:
+		return nil
+	case err != nil:
+		return err
+	case !k.m.lfs:
+		k.warn("the repository uses Git LFS and git-lfs is not installed: large files are there as pointers only (on Debian: apt-get install git-lfs)")
 		return nil
 	}
-	if err == nil {
-		k.warn("the repository uses Git LFS and git-lfs is not installed: large files are there as pointers only (on Debian: apt-get install git-lfs)")
+	for _, kv := range withLFS {
+		key, value, _ := strings.Cut(kv, "=")
+		if err := k.item.tell(ctx, key, value); err != nil {
+			return err
+		}
+	}
+	// One that cannot be downloaded does not stop the checkout.
+	out, err := k.item.git(ctx, "lfs", "ls-files", "--long")
+	missing := 0
+	for line := range strings.Lines(out) {
+		if w := strings.Fields(line); len(w) > 1 && w[1] == "-" {
+			missing++
+		}
+	}
+	if missing > 0 {
+		k.warn("%d of the large files could not be downloaded and are there as pointers only (to try again: git lfs pull)", missing)
 	}
 	return err
 }

@@ -183,6 +183,57 @@ func TestPrepare_WhatADeadGitLeft(t *testing.T) {
 	}
 }
 
+// Between any two steps of making or removing a checkout the worker may die.
+func TestPrepare_InterruptedBetweenSteps(t *testing.T) {
+	t.Parallel()
+	b := setup(t, workspace.Worktree)
+	one := b.prepare(t, b.issue(t, "1"))
+	common := filepath.Join(b.root, "repos", "github=2Ecom.octo.hello.git")
+	stateOf := func(n string) string {
+		return filepath.Join(b.root, ".loopfleet", "state", filepath.Base(b.m.Dir(item(t, "octo/hello#"+n)))+".json")
+	}
+	// The branch was made, and then nothing: it is not taken for work.
+	b.in(t, one, "update-ref", "refs/heads/loopfleet/issue-2", one.Commit)
+	head := b.Commit("refs/heads/trunk", "", "later", gittest.Files{"later": ""})
+	two := b.prepare(t, b.issue(t, "2"))
+	if two.Commit != head {
+		t.Errorf("made from %s, want %s", two.Commit, head)
+	}
+	// The directory is gone and so is the record; git still knows of it.
+	for _, path := range []string{two.Dir, stateOf("2")} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := b.prepare(t, b.issue(t, "2")); c.Adopted || b.in(t, c, "status", "--porcelain") != "" {
+		t.Errorf("%+v", c)
+	}
+	// A removal had begun: it is completed, the branch included.
+	write(t, strings.Replace(read(t, stateOf("2")), `"ready"`, `"removing"`, 1), stateOf("2"))
+	if err := os.Rename(two.Dir, filepath.Join(b.root, ".loopfleet", "trash", filepath.Base(two.Dir)+".X")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.m.Remove(t.Context(), item(t, "octo/hello#2"), false); err != nil || !r.Removed {
+		t.Errorf("%+v %v", r, err)
+	}
+	if exists(common, "refs", "heads", "loopfleet", "issue-2") || exists(common, "worktrees", filepath.Base(two.Dir)) ||
+		exists(b.root, ".loopfleet", "trash", filepath.Base(two.Dir)+".X") {
+		t.Error("something is left of it")
+	}
+	// Somebody deletes the directory; what was committed in it is not deleted.
+	agent(t, b, one, "work one")
+	local := b.in(t, one, "rev-parse", "HEAD")
+	if err := os.RemoveAll(one.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.m.Remove(t.Context(), item(t, "octo/hello#1"), false); err != nil {
+		t.Error(err)
+	}
+	if c := b.prepare(t, b.issue(t, "1")); c.Commit != local {
+		t.Errorf("%+v, want commit %s", c, local)
+	}
+}
+
 // A worker is gone and its git is not: the next worker waits for it.
 func TestPrepare_WaitsForAnOrphan(t *testing.T) {
 	t.Parallel()

@@ -211,6 +211,11 @@ func (k *making) worktree(ctx context.Context, asked time.Time) error {
 	if err := k.settle(ctx, src, hasPull); err != nil {
 		return err
 	}
+	// There is no such directory, so what git knows of it is of no use, but would
+	// be in the way.
+	if err := removeTree(k.item.repo.gitDir); err != nil {
+		return err
+	}
 	dir := k.item.repo.worktree
 	args := []string{"worktree", "add", "--detach", "--no-checkout", "--", dir, k.start.commit}
 	if _, err := src.git(ctx, args...); err != nil {

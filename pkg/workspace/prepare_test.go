@@ -305,7 +305,8 @@ func TestPrepare_SubmodulesAndLFS(t *testing.T) {
 	for _, strategy := range strategies {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, strategy)
+			b := setup(t, strategy, func(c *workspace.Config) { c.Environ = gittest.Without(t, c.Environ, "git-lfs") })
+			b.environ = b.cfg.Environ
 			// The operator's configuration asks for a git-lfs that is not there.
 			conf := filepath.Join(gittest.Home(t, b.environ), ".gitconfig")
 			write(t, read(t, conf)+"[filter \"lfs\"]\n\tsmudge = git-lfs smudge -- %f\n\tprocess = git-lfs filter-process\n\trequired = true\n", conf)

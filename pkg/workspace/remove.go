@@ -56,10 +56,13 @@ func (m *Manager) remove(ctx context.Context, item workitem.Ref, force bool) (Re
 		held.remove()
 		return Removal{}, nil
 	}
-	if st.Phase == phaseReady && !force && isDir(m.Dir(item)) {
-		if m.cfg.Keep {
-			return Removal{KeptReason: "kept by configuration (workspace.keepCheckoutOnClose)"}, nil
-		}
+	switch {
+	case st.Phase != phaseReady || force:
+	case !isDir(m.Dir(item)):
+		st.Branch = "" // somebody deleted the directory, but not what is committed
+	case m.cfg.Keep:
+		return Removal{KeptReason: "kept by configuration (workspace.keepCheckoutOnClose)"}, nil
+	default:
 		d, err := m.look(ctx, st, held)
 		switch {
 		case ctx.Err() != nil:

@@ -23,10 +23,10 @@ type repository struct {
 }
 
 // shared are the entries of a common directory that are linked to.
-var shared = []string{"info", "logs", "objects", "packed-refs", "refs", "shallow", "worktrees"}
+var shared = []string{"info", "lfs", "logs", "objects", "packed-refs", "refs", "shallow", "worktrees"}
 
 // madeDirs are those of them that git does not make through a link.
-var madeDirs = []string{"info", "logs", "worktrees"}
+var madeDirs = []string{"info", "lfs", "logs", "worktrees"}
 
 // open makes the view, new each time: with an address for origin, or without.
 func (r *repository) open(url string) error {

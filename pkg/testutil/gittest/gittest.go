@@ -23,6 +23,36 @@ func Environ(tb testing.TB) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C"}
 }
 
+// Without is the environment with a PATH on which all programs are but one.
+func Without(tb testing.TB, environ []string, program string) []string {
+	tb.Helper()
+	bin := tb.TempDir()
+	out := slices.Clone(environ)
+	for i, e := range out {
+		path, ok := strings.CutPrefix(e, "PATH=")
+		if !ok {
+			continue
+		}
+		out[i] = "PATH=" + bin
+		for _, dir := range filepath.SplitList(path) {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				continue // PATH may name what is not there
+			}
+			for _, entry := range entries {
+				if entry.Name() == program {
+					continue
+				}
+				// The first directory wins.
+				if err := os.Symlink(filepath.Join(dir, entry.Name()), filepath.Join(bin, entry.Name())); err != nil && !os.IsExist(err) {
+					tb.Fatal(err)
+				}
+			}
+		}
+	}
+	return out
+}
+
 // Home is the home directory of an environment.
 func Home(tb testing.TB, environ []string) string {
 	tb.Helper()
@@ -84,7 +114,7 @@ func New(tb testing.TB, environ []string, dir, branch string) *Origin {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		tb.Fatal(err)
 	}
-	Run(tb, environ, dir, "init", "--quiet", "--bare", "--initial-branch="+branch, ".")
+	Run(tb, environ, dir, "init", "--quiet", "--template=", "--bare", "--initial-branch="+branch, ".")
 	return &Origin{Dir: dir, Environ: environ, tb: tb}
 }
 
