@@ -89,6 +89,18 @@ func TestFold_WhatEachControlDoes(t *testing.T) {
 		}},
 		{"retry of a closed item does nothing", func(r *record.Record) { r.Want = record.Closed }, event.Retry, 20, record.Pointless, func(r record.Record) bool { return r.Want == record.Closed }},
 		{"retry with nothing to retry", nil, event.Retry, 20, record.Pointless, func(r record.Record) bool { return r.Want == record.Run }},
+		{"retry of a stopped item that has ended lets it sleep", func(r *record.Record) {
+			r.Want = record.Stopped
+			r.Set(record.StateClosed, event.Stopped, at(15))
+		}, event.Retry, 20, record.Applied, func(r record.Record) bool {
+			return r.Want == record.Run && r.State == record.StateSleeping && r.Since.Equal(at(20))
+		}},
+		{"cleanup ends and wishes to forget", nil, event.Cleanup, 20, record.Applied, func(r record.Record) bool {
+			return r.Want == record.Stopped && r.Forget && r.Wishes() && r.ClosedSeq == 7 && r.ClosedAt.Equal(at(20))
+		}},
+		{"cleanup of a closed item too", func(r *record.Record) { r.Want = record.Closed }, event.Cleanup, 20, record.Applied, func(r record.Record) bool {
+			return r.Want == record.Stopped && r.Forget
+		}},
 		{"a kind from the future", nil, event.Kind("levitate"), 20, record.Pointless, func(r record.Record) bool { return r.Want == record.Run }},
 	}
 	for _, tt := range tests {
