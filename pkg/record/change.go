@@ -63,6 +63,15 @@ func (r *Record) Finish(o Outcome) {
 	}
 }
 
+// Pass moves the floor past a message whose event has its outcome already, and
+// ends a start of it that was left open.
+func (r *Record) Pass(eventID string, generation int, seq uint64) {
+	r.Floor = max(r.Floor, seq)
+	if s := r.Started; s != nil && s.EventID == eventID && s.Generation == generation {
+		r.Started = nil
+	}
+}
+
 // Set changes the state, and its time only when it is another one.
 func (r *Record) Set(s State, reason string, now time.Time) {
 	if r.State != s {

@@ -186,3 +186,19 @@ func TestAttempt_EveryStartIsAccountedFor(t *testing.T) {
 		}
 	}
 }
+
+// A start that a crash left open ends with the outcome that is known of its
+// event; another event's start goes on.
+func TestPass(t *testing.T) {
+	t.Parallel()
+	r := record.New(item(t))
+	r.Begin("comment-a", 0, 7)
+	r.Pass("comment-b", 0, 5)
+	if r.Started == nil || r.Floor != 5 {
+		t.Errorf("floor %d, started %+v", r.Floor, r.Started)
+	}
+	r.Pass("comment-a", 0, 7)
+	if r.Started != nil || r.Floor != 7 {
+		t.Errorf("floor %d, started %+v", r.Floor, r.Started)
+	}
+}

@@ -120,7 +120,7 @@ func (h *handling) known(ctx context.Context) (bool, error) {
 // pass moves the floor past a message whose event has its outcome.
 func (h *handling) pass(ctx context.Context) queue.Verdict {
 	_, err := h.it.Update(ctx, func(r *record.Record) bool {
-		r.Floor = max(r.Floor, h.m.Seq)
+		r.Pass(h.m.Event.ID, h.m.Event.Generation, h.m.Seq)
 		return true
 	})
 	if err != nil {
