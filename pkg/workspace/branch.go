@@ -18,14 +18,8 @@ func (k *making) settle(ctx context.Context, src *source, hasPull bool) error {
 		return err
 	}
 	b := &k.start
-	if err := k.m.checkBranch(ctx, b.branch); err != nil {
-		return err
-	}
 	if dir := branchUser(src.repo.common, k.item.repo.gitDir, b.branch); dir != "" {
 		return &BranchInUseError{Branch: b.branch, Dir: dir}
-	}
-	if b.old, err = src.commit(ctx, localHeads+b.branch); err != nil {
-		return err
 	}
 	if b.old != "" && b.old != b.commit {
 		if err := k.reconcile(ctx, src); err != nil {
@@ -70,40 +64,34 @@ func (k *making) reconcile(ctx context.Context, src *source) error {
 // issueStart: a branch of ours, adopted where it exists, else from the default
 // branch.
 func (k *making) issueStart(ctx context.Context, src *source) error {
-	prefix := "loopfleet/"
-	for _, ref := range []string{originHeads + "loopfleet", localHeads + "loopfleet"} {
-		oid, err := src.commit(ctx, ref)
-		if err != nil {
-			return err
-		}
-		if oid != "" && prefix == "loopfleet/" {
-			prefix = "loopfleet-"
-			k.warn("the repository has a branch named loopfleet, so no branch can be named loopfleet/...: using %sissue-%s",
-				prefix, k.req.Item.Number)
-		}
-	}
 	b := &k.start
-	b.branch = prefix + "issue-" + k.req.Item.Number
-	var err error
-	if b.commit, err = src.commit(ctx, originHeads+b.branch); err != nil || b.commit != "" {
+	b.branch = "loopfleet/issue-" + k.req.Item.Number
+	dashed := "loopfleet-issue-" + k.req.Item.Number
+	found, err := src.commits(ctx, originHead, originHeads+"loopfleet", localHeads+"loopfleet",
+		originHeads+b.branch, localHeads+b.branch, originHeads+dashed, localHeads+dashed)
+	if err != nil {
+		return err
+	}
+	if found[originHeads+"loopfleet"]+found[localHeads+"loopfleet"] != "" {
+		b.branch = dashed
+		k.warn("the repository has a branch named loopfleet, so no branch can be named loopfleet/...: using %s", dashed)
+	}
+	b.old = found[localHeads+b.branch]
+	if b.commit = found[originHeads+b.branch]; b.commit != "" {
 		b.tracks = b.branch
-		return err
+		return nil
 	}
-	if b.commit, err = src.commit(ctx, originHead); err != nil {
-		return err
-	}
-	if b.commit == "" {
+	if b.commit = found[originHead]; b.commit == "" {
 		return fmt.Errorf("the default branch has no commit: %w", ErrEmpty)
 	}
-	local, err := src.commit(ctx, localHeads+b.branch)
-	if err != nil || local == "" {
-		return err
+	if b.old == "" {
+		return nil
 	}
 	// Commits that are here only are work that was not pushed. Without any, the
 	// branch is what an interrupted call has left, and may be old.
-	merged, err := src.ancestor(ctx, local, b.commit)
+	merged, err := src.ancestor(ctx, b.old, b.commit)
 	if !merged {
-		b.commit = local
+		b.commit = b.old
 	}
 	return err
 }
@@ -111,24 +99,27 @@ func (k *making) issueStart(ctx context.Context, src *source) error {
 // pullStart: the head of the pull request.
 func (k *making) pullStart(ctx context.Context, src *source, hasPull bool) error {
 	b := &k.start
-	var err error
-	if !k.req.Fork && k.req.HeadRef != "" {
-		if b.commit, err = src.commit(ctx, originHeads+k.req.HeadRef); err != nil {
-			return err
-		}
-		if b.commit != "" {
-			b.branch, b.tracks = k.req.HeadRef, k.req.HeadRef
+	b.branch = "loopfleet/pull-" + k.number()
+	names := []string{localHeads + b.branch, pulls + k.number()}
+	byName := !k.req.Fork && k.req.HeadRef != ""
+	if byName {
+		names = append(names, localHeads+k.req.HeadRef, originHeads+k.req.HeadRef)
+	}
+	found, err := src.commits(ctx, names...)
+	if err != nil {
+		return err
+	}
+	if byName {
+		if oid := found[originHeads+k.req.HeadRef]; oid != "" {
+			*b = start{branch: k.req.HeadRef, tracks: k.req.HeadRef, commit: oid, old: found[localHeads+k.req.HeadRef]}
 			return nil
 		}
 		k.warn("branch %s is gone from the remote: the last head of the pull request is checked out instead", printable(k.req.HeadRef))
 	}
-	b.branch = "loopfleet/pull-" + k.number()
 	if !hasPull {
 		return fmt.Errorf("the remote has neither the head branch nor %s: is it a pull request, and does it still exist?", k.pullRef())
 	}
-	if b.commit, err = src.commit(ctx, pulls+k.number()); err != nil {
-		return err
-	}
+	b.old, b.commit = found[localHeads+b.branch], found[pulls+k.number()]
 	switch {
 	case b.commit == "":
 		return fmt.Errorf("%s names no commit", k.pullRef())

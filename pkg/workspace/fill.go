@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -70,10 +72,8 @@ func (k *making) lfs(ctx context.Context) error {
 // do a lot without it, and trying again would not bring it.
 func (k *making) submodules(ctx context.Context) error {
 	s := k.item
-	out, err := s.git(ctx, "ls-files", "--error-unmatch", "--", ".gitmodules")
-	if err != nil || out == "" {
-		var ge *GitError
-		if errors.As(err, &ge) && ge.Status == 1 {
+	if _, err := os.Lstat(filepath.Join(s.repo.worktree, ".gitmodules")); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
 		return err
@@ -81,13 +81,14 @@ func (k *making) submodules(ctx context.Context) error {
 	at := s.at
 	sub, cancel := context.WithTimeoutCause(ctx, submoduleTimeout, fmt.Errorf("not done after %s", submoduleTimeout))
 	defer cancel()
-	_, err = s.m.run(sub, call{
+	_, err := s.m.run(sub, call{
 		args: []string{"submodule", "update", "--init", "--recursive", "--progress"},
 		repo: s.repo, at: &at, held: s.held, doing: "fetching the submodules of " + s.label, progress: s.say,
 	})
 	if err != nil {
-		if ctx.Err() != nil {
-			return err
+		var ge *GitError
+		if !errors.As(err, &ge) || ge.Status < 0 && sub.Err() == nil || ctx.Err() != nil {
+			return err // cancelled or killed: the next call makes it whole
 		}
 		k.warn("not all submodules could be fetched: %s (to try again: git submodule update --init --recursive)", err)
 	}

@@ -21,45 +21,40 @@ func TestToken(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "to ken")
 	write(t, token+"\n", file)
-	for name, opt := range map[string]func(*workspace.Config){
-		"file":     func(c *workspace.Config) { c.TokenFile = file },
-		"function": func(c *workspace.Config) { c.TokenFunc = func(context.Context) (string, error) { return token, nil } },
+	for strategy, opt := range map[string]func(*workspace.Config){
+		workspace.Worktree: func(c *workspace.Config) { c.TokenFile = file },
+		workspace.Clone:    func(c *workspace.Config) { c.TokenFunc = func(context.Context) (string, error) { return token, nil } },
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
-			for _, strategy := range strategies {
-				t.Run(strategy, func(t *testing.T) {
-					t.Parallel()
-					environ := gittest.Environ(t)
-					// An operator's helper that stores what worked.
-					stored := filepath.Join(gittest.Home(t, environ), "stored")
-					conf := filepath.Join(gittest.Home(t, environ), ".gitconfig")
-					write(t, read(t, conf)+"[credential]\n\thelper = store --file="+stored+"\n", conf)
-					var log strings.Builder
-					b := setup(t, strategy, func(c *workspace.Config) { c.Environ = environ })
-					srv := gittest.Serve(t, environ, filepath.Dir(b.Dir), token, nil)
-					b.cfg.TokenHost = strings.TrimPrefix(srv.URL, "http://")
-					opt(&b.cfg)
-					b.m = b.manager(t)
-					req := b.issue(t, "1")
-					req.CloneURL = srv.URL + "/hello.git"
-					req.Progress = func(line string) { log.WriteString(line + "\n") }
-					c := b.prepare(t, req)
-					if read(t, c.Dir, "README.md") != "hello\n" {
-						t.Error("wrong files")
-					}
-					if !slices.Contains(srv.Passwords(), token) {
-						t.Error("the server has not seen the token")
-					}
-					if _, err := b.m.State(t.Context(), c.Dir); err != nil {
-						t.Error(err)
-					}
-					if exists(stored) || strings.Contains(log.String(), token) {
-						t.Error("the token was given away")
-					}
-					contains(t, b.root, token)
-				})
+			environ := gittest.Environ(t)
+			// An operator's helper that stores what worked.
+			stored := filepath.Join(gittest.Home(t, environ), "stored")
+			conf := filepath.Join(gittest.Home(t, environ), ".gitconfig")
+			write(t, read(t, conf)+"[credential]\n\thelper = store --file="+stored+"\n", conf)
+			var log strings.Builder
+			b := setup(t, strategy, func(c *workspace.Config) { c.Environ = environ })
+			srv := gittest.Serve(t, environ, filepath.Dir(b.Dir), token, nil)
+			b.cfg.TokenHost = strings.TrimPrefix(srv.URL, "http://")
+			opt(&b.cfg)
+			b.m = b.manager(t)
+			req := b.issue(t, "1")
+			req.CloneURL = srv.URL + "/hello.git"
+			req.Progress = func(line string) { log.WriteString(line + "\n") }
+			c := b.prepare(t, req)
+			if read(t, c.Dir, "README.md") != "hello\n" {
+				t.Error("wrong files")
 			}
+			if !slices.Contains(srv.Passwords(), token) {
+				t.Error("the server has not seen the token")
+			}
+			if _, err := b.m.State(t.Context(), c.Dir); err != nil {
+				t.Error(err)
+			}
+			if exists(stored) || strings.Contains(log.String(), token) {
+				t.Error("the token was given away")
+			}
+			contains(t, b.root, token)
 		})
 	}
 }

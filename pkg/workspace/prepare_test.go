@@ -271,7 +271,7 @@ func TestPrepare_NamesOfRepositories(t *testing.T) {
 	t.Parallel()
 	b := setup(t, workspace.Worktree)
 	dirs := map[string]string{}
-	for _, s := range []string{"octo/next.js#1", "octo/next-js#1", "octo/next_js#1", "octo/.github#1", "octo/a.git#1", "octo/" + strings.Repeat("x", 200) + "#1"} {
+	for _, s := range []string{"octo/next.js#1", "octo/next-js#1", "octo/.github#1", "octo/" + strings.Repeat("x", 200) + "#1"} {
 		c := b.prepare(t, workspace.Request{Item: item(t, s), CloneURL: b.Dir})
 		if other, ok := dirs[c.Dir]; ok {
 			t.Errorf("%s and %s share %s", s, other, c.Dir)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,6 +32,8 @@ type source struct {
 	say  func(string)
 	// label names the repository to people.
 	label string
+	// created says that init has just made it.
+	created bool
 }
 
 func (s *source) git(ctx context.Context, args ...string) (string, error) {
@@ -64,6 +67,7 @@ func (s *source) init(ctx context.Context) error {
 	if err := s.repo.open(s.at.url); err != nil {
 		return err
 	}
+	s.created = true
 	return s.tell(ctx, "remote.origin.fetch", headsToOrigin)
 }
 
@@ -98,10 +102,12 @@ func (s *source) address(ctx context.Context) error {
 	if err := s.repo.open(s.at.url); err != nil {
 		return err
 	}
-	file := filepath.Join(s.repo.common, "config")
-	have, err := s.m.run(ctx, call{args: []string{"config", "--file", file, "--get-all", "remote.origin.url"}, held: s.held})
-	if err == nil && strings.TrimSuffix(have, "\n") == s.at.url {
-		return nil
+	if !s.created {
+		file := filepath.Join(s.repo.common, "config")
+		have, err := s.m.run(ctx, call{args: []string{"config", "--file", file, "--get-all", "remote.origin.url"}, held: s.held})
+		if err == nil && strings.TrimSuffix(have, "\n") == s.at.url {
+			return nil
+		}
 	}
 	return s.tell(ctx, "remote.origin.url", s.at.url)
 }
@@ -185,6 +191,20 @@ func (s *source) commit(ctx context.Context, ref string) (string, error) {
 		return "", nil
 	}
 	return out, err
+}
+
+// commits returns the commits of full references; those that are not there are
+// left out. One call of git is a lot quicker than one for each.
+func (s *source) commits(ctx context.Context, refs ...string) (map[string]string, error) {
+	out, err := s.git(ctx, append([]string{"for-each-ref", "--format=%(objectname) %(refname)"}, refs...)...)
+	found := map[string]string{}
+	for line := range strings.Lines(out) {
+		// A reference as a pattern stands for those below it as well.
+		if oid, ref, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "); ok && slices.Contains(refs, ref) {
+			found[ref] = oid
+		}
+	}
+	return found, err
 }
 
 // ancestor reports whether a is b or an ancestor of it.
