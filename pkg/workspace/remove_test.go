@@ -54,7 +54,6 @@ func agent(t *testing.T, b *bench, c workspace.Checkout, script string) {
 // inClones are the leftovers that a clone of its own makes a difference for.
 var inClones = []string{"committed", "merged and deleted", "on another branch", "stash"}
 
-// rule: CL-12
 func TestRemove_NeverDestroysWork(t *testing.T) {
 	t.Parallel()
 	for name, tc := range leftovers {
