@@ -89,6 +89,8 @@ func endText(name string, e *record.End, had bool) string {
 	switch {
 	case e.DirRemoved:
 		p.row("  directory", e.Dir+" was removed")
+	case e.DirKept != "":
+		p.row("  directory", e.Dir+" stays: "+e.DirKept)
 	case e.Dir != "":
 		p.row("  directory", e.Dir+" is left")
 	}

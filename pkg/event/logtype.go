@@ -49,6 +49,9 @@ const (
 	WebhookRejected    LogType = "webhook.rejected"
 	WorkerStarted      LogType = "worker.started"
 	WorkerStopped      LogType = "worker.stopped"
+	WorkspaceKept      LogType = "workspace.kept"
+	WorkspacePrepared  LogType = "workspace.prepared"
+	WorkspaceRemoved   LogType = "workspace.removed"
 )
 
 // Catalogue lists every log type with what it means. A test says that each is
@@ -87,4 +90,7 @@ var Catalogue = map[LogType]string{
 	WebhookRejected:    "a request was refused, for the reason given",
 	WorkerStarted:      "a worker began to take work",
 	WorkerStopped:      "a worker stopped taking work",
+	WorkspaceKept:      "the checkout of a closed item stays, for the reason given",
+	WorkspacePrepared:  "an item's checkout is there for its agent",
+	WorkspaceRemoved:   "the checkout of a closed item is gone",
 }

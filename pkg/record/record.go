@@ -137,8 +137,18 @@ type End struct {
 	// Dir is the work directory that was there, DirRemoved whether it is gone.
 	Dir        string `json:"dir,omitempty"`
 	DirRemoved bool   `json:"dir_removed,omitempty"`
+	// DirKept says why it is still there.
+	DirKept string `json:"dir_kept,omitempty"`
 	// Error is what could not be done.
 	Error string `json:"error,omitempty"`
+}
+
+// Fail adds something that could not be done.
+func (e *End) Fail(what string) {
+	if e.Error != "" {
+		e.Error += "; "
+	}
+	e.Error += what
 }
 
 // Bounds of the histories a record carries.
@@ -199,6 +209,9 @@ type Record struct { //nolint:recvcheck // Clone works on a copy, the changes on
 	ForgottenAt time.Time `json:"forgotten_at,omitzero"`
 	// End is how the last session that was ended for good came to its end.
 	End *End `json:"end,omitempty"`
+
+	// PullRequest says that the item is one itself.
+	PullRequest bool `json:"pull_request,omitempty"`
 
 	LastEventAt time.Time `json:"last_event_at,omitzero"`
 	Title       string    `json:"title,omitempty"`

@@ -95,11 +95,12 @@ func (h *handling) spawn(ctx context.Context, rec record.Record, resent bool) (b
 		Item: h.it.Ref, Incarnation: rec.Incarnation + 1, Harness: rec.Harness, Boot: h.prompt(resent),
 	}
 	respawn := rec.Session != nil
-	if old := rec.Session; old != nil {
-		req.Resume = old.HarnessSessionID
-		if old.Host == w.cfg.ID {
-			req.Cwd = old.Cwd
-		}
+	if respawn {
+		req.Resume = rec.Session.HarnessSessionID
+	}
+	var err error
+	if req.Cwd, err = h.checkout(ctx, rec); err != nil {
+		return false, err
 	}
 	res, err := w.sessions.Spawn(ctx, req)
 	if err != nil {

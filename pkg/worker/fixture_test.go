@@ -60,6 +60,8 @@ type fleet struct {
 	cfg  config.Config
 	// queue changes the times of the workers started after.
 	queue queue.Config
+	// checkouts of the workers started after; nil for plain directories.
+	checkouts worker.Checkouts
 	// poster tells tickets; nil for none.
 	poster forge.Poster
 	// live is what the workers started after follow; nil for none.
@@ -145,7 +147,7 @@ func (f *fleet) start(id string, change ...func(*config.Config)) *running {
 		defer nc.Close()
 		r.done <- worker.Run(ctx, cfg, worker.Options{
 			Conn: nc, JS: js, Log: zerolog.New(zerolog.NewTestWriter(f.t)).Level(zerolog.InfoLevel), Version: "test",
-			Executable: self, Environ: os.Environ(), Queue: f.queue, Poster: f.poster, Live: f.live, Ready: func(string) { close(ready) },
+			Executable: self, Environ: os.Environ(), Queue: f.queue, Checkouts: f.checkouts, Poster: f.poster, Live: f.live, Ready: func(string) { close(ready) },
 		})
 	}()
 	select {

@@ -253,6 +253,7 @@ func (h *handling) begin(ctx context.Context, action decide.Action) (att record.
 		if armedBy != nil && (ev.Kind.Arming() || !r.Armed) {
 			r.Arm(armedBy.At)
 			r.Title, r.URL = armedBy.Title, armedBy.URL
+			r.PullRequest = armedBy.Name == "pull_request" && armedBy.Via.Zero()
 		}
 		if r.Harness == "" {
 			r.Harness = h.w.routing().DefaultHarness

@@ -45,13 +45,13 @@ type Options struct {
 	// Queue overrides the queue's times and storage; zero values are the
 	// design's.
 	Queue queue.Config
+	// Checkouts overrides what the configuration says of workspaces.
+	Checkouts Checkouts
 	// Ready is called with the worker's id once it takes work.
 	Ready func(id string)
 	// Live tells of edits of the configuration; nil means that it never
 	// changes.
 	Live *config.Live
-	// RemoveCheckout is Deps.RemoveCheckout.
-	RemoveCheckout func(ctx context.Context, item workitem.Ref) (dir string, err error)
 }
 
 // stopTimeout bounds an orderly stop; what is not done by then is found by the
@@ -118,11 +118,17 @@ func Run(ctx context.Context, cfg config.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	checkouts := o.Checkouts
+	if checkouts == nil {
+		if checkouts, err = openCheckouts(cfg, o.Environ, o.Log); err != nil {
+			return err
+		}
+	}
 	w, err := New(ctx, Config{
 		ID: id, Capacity: cfg.Worker.Capacity, Routing: cfg.Routing, PollRetries: cfg.Polling.MaxRetries, Harnesses: set.Available(), Version: o.Version,
 	}, Deps{
 		Conn: o.Conn, JS: o.JS, Registry: reg, Events: events, Sessions: driver, Lease: lease, Log: o.Log, Queue: o.Queue,
-		RemoveCheckout: o.RemoveCheckout,
+		Checkouts: checkouts,
 	})
 	if err != nil {
 		return err

@@ -1,10 +1,8 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"loopfleet/pkg/event"
@@ -139,6 +137,9 @@ func (w *Worker) endClosed(ctx context.Context, it *queue.Item, rec record.Recor
 	if rec.Forget {
 		return w.forget(ctx, it, end)
 	}
+	if !end.KeptHarness {
+		w.dropCheckout(ctx, it.Ref, false, &end)
+	}
 	fault.Pass(ctx, fault.SessionEnded)
 	_, err := it.Update(ctx, func(r *record.Record) bool {
 		if !r.Want.Ended() {
@@ -158,14 +159,11 @@ func (w *Worker) endClosed(ctx context.Context, it *queue.Item, rec record.Recor
 // What cannot be removed is reported and stays.
 func (w *Worker) forget(ctx context.Context, it *queue.Item, end record.End) error {
 	dir, err := w.sessions.Forget(ctx, it.Ref)
-	if w.removeCheckout != nil {
-		checkout, cerr := w.removeCheckout(ctx, it.Ref)
-		dir, err = cmp.Or(checkout, dir), errors.Join(err, cerr)
-	}
 	end.Dir, end.DirRemoved = dir, dir != "" && err == nil
 	if err != nil {
-		end.Error = strings.TrimPrefix(end.Error+"; "+err.Error(), "; ")
+		end.Fail(err.Error())
 	}
+	w.dropCheckout(ctx, it.Ref, true, &end)
 	fault.Pass(ctx, fault.SessionEnded)
 	erased := false
 	_, uerr := it.Update(ctx, func(r *record.Record) bool {
@@ -182,7 +180,7 @@ func (w *Worker) forget(ctx context.Context, it *queue.Item, end record.End) err
 		level = event.Warn
 	}
 	w.events.Post(eventlog.Entry{Type: event.ItemForgotten, Level: level, WorkItem: it.Ref, Fields: map[string]any{
-		"dir": dir, "removed": end.DirRemoved, logkey.Error: end.Error,
+		"dir": end.Dir, "removed": end.DirRemoved, logkey.Error: end.Error,
 	}})
 	return nil
 }

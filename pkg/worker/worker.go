@@ -58,8 +58,8 @@ type Worker struct {
 	events   *eventlog.Log
 	log      zerolog.Logger
 
-	inForce        atomic.Pointer[config.Routing]
-	removeCheckout func(ctx context.Context, item workitem.Ref) (dir string, err error)
+	inForce   atomic.Pointer[config.Routing]
+	checkouts Checkouts
 
 	mu sync.Mutex
 	// live holds the items with a session here, reserved those about to get
@@ -83,10 +83,9 @@ type Deps struct {
 	Lease    *registry.Lease
 	Queue    queue.Config
 	Log      zerolog.Logger
-	// RemoveCheckout removes the checkout of an item that a person has cleaned
-	// up, also when it is dirty, and returns where it was, "" for none. It may be
-	// nil: then there are only plain directories, which Sessions removes.
-	RemoveCheckout func(ctx context.Context, item workitem.Ref) (dir string, err error)
+	// Checkouts may be nil: then there are only plain directories, which Sessions
+	// makes and removes.
+	Checkouts Checkouts
 }
 
 // New returns a Worker that has not begun to take work.
@@ -94,7 +93,7 @@ func New(ctx context.Context, cfg Config, d Deps) (*Worker, error) {
 	d.Queue.Worker = cfg.ID
 	w := &Worker{
 		cfg: cfg, sessions: d.Sessions, reg: d.Registry, js: d.JS, events: d.Events, log: d.Log,
-		live: map[workitem.Ref]record.Session{}, reserved: map[workitem.Ref]bool{}, removeCheckout: d.RemoveCheckout,
+		live: map[workitem.Ref]record.Session{}, reserved: map[workitem.Ref]bool{}, checkouts: d.Checkouts,
 	}
 	w.inForce.Store(&cfg.Routing)
 	var err error
