@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -79,6 +81,9 @@ func (a *app) demo(ctx context.Context, keep bool) (err error) {
 			return &hintError{err: fmt.Errorf("the demo needs %s: %w", program, err), hint: "on Debian: apt-get install tmux git; `make demo` does that"}
 		}
 	}
+	// Also when its terminal is closed nothing is left running.
+	ctx, stopWatching := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stopWatching()
 	dir, err := os.MkdirTemp("", "loopfleet-demo-")
 	if err != nil {
 		return fmt.Errorf("make the demo's directory: %w", err)
