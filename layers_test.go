@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"pkg/queue", "pkg/session"},
 	{"pkg/deadletter"},
 	{"pkg/notice"},
-	{"pkg/status", "pkg/ingress", "pkg/worker"},
+	{"pkg/doctor", "pkg/status", "pkg/ingress", "pkg/worker"},
 	{"cmd/internal/..."},
 	{"cmd/ingress", "cmd/worker", "cmd/loopfleet/..."},
 	{"pkg/testutil/...", "test/..."},

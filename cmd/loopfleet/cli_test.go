@@ -66,7 +66,7 @@ func TestCommands_ExplainThemselvesAndTakeJSON(t *testing.T) {
 	t.Parallel()
 	noJSON := map[string]bool{ // they print what they print, or change this terminal
 		"loopfleet config example": true, "loopfleet config schema": true, "loopfleet sessions attach": true,
-		"loopfleet up": true, "loopfleet demo": true, "loopfleet demo-agent": true,
+		"loopfleet up": true, "loopfleet demo": true, "loopfleet demo-agent": true, "loopfleet man": true,
 	}
 	commands := 0
 	var walk func(c *cobra.Command)

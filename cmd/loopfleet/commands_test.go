@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"text/template"
 	"time"
@@ -110,6 +111,24 @@ func commands(t *testing.T) map[string]func(*testscript.TestScript, bool, []stri
 				e, err := r.Get(t.Context(), ref(ts, args[0]))
 				return err == nil && string(e.Record.State) == args[1]
 			})
+		},
+		// until-logged TYPE N: wait until so many lines of the type are logged.
+		"until-logged": func(ts *testscript.TestScript, _ bool, args []string) {
+			poll(t.Context(), ts, args[1]+" lines of "+args[0], func() bool {
+				n := 0
+				err := eventlog.Read(t.Context(), natsServer(ts).JS, eventlog.Query{TypeGlob: args[0]}, func(eventlog.Line) error { n++; return nil })
+				return err == nil && fmt.Sprint(n) == args[1]
+			})
+		},
+		// hangup NAME: send SIGHUP to a program in the background.
+		"hangup": func(ts *testscript.TestScript, _ bool, args []string) {
+			for _, c := range ts.BackgroundCmds() {
+				if strings.Contains(strings.Join(c.Args, " "), " "+args[0]+" ") {
+					ts.Check(c.Process.Signal(syscall.SIGHUP))
+					return
+				}
+			}
+			ts.Fatalf("no %s runs", args[0])
 		},
 		// until-outcome ITEM EVENT_ID: wait until the event has its outcome.
 		"until-outcome": func(ts *testscript.TestScript, _ bool, args []string) {

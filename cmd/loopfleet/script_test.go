@@ -47,7 +47,10 @@ func TestScript(t *testing.T) {
 				"NATS": s.URL(),
 				"TZ":   "UTC",
 				"HOST": host,
-				"HOME": e.WorkDir,
+				// For scripts that take PATH away.
+				"OLDPATH": e.Getenv("PATH"),
+				"PROGRAM": filepath.Join(filepath.SplitList(e.Getenv("PATH"))[0], "loopfleet"),
+				"HOME":    e.WorkDir,
 			} {
 				e.Setenv(k, v)
 			}
