@@ -21,12 +21,12 @@ func program(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(self) //nolint:gosec // G304: this very file
+	b, err := os.ReadFile(self)
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "loopfleet")
-	if err := os.WriteFile(path, b, 0o700); err != nil { //nolint:gosec // G306: it is to be run
+	if err := os.WriteFile(path, b, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -41,7 +41,7 @@ func with(t *testing.T, text string) []string {
 	}
 	var out []string
 	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil && bytes.Contains(b, []byte(text)) { //nolint:gosec // G304: of /proc
+		if b, err := os.ReadFile(f); err == nil && bytes.Contains(b, []byte(text)) {
 			out = append(out, strings.ReplaceAll(string(b), "\x00", " "))
 		}
 	}
@@ -62,12 +62,12 @@ func TestDemo_LeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp("", "lfd") // short, for sockets
+			dir, err := os.MkdirTemp("", "lfd") //nolint:usetesting // short, for sockets
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
-			cmd := exec.CommandContext(t.Context(), bin, "demo") //nolint:gosec // G204: our own program
+			cmd := exec.CommandContext(t.Context(), bin, "demo")
 			cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
