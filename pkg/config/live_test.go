@@ -99,7 +99,11 @@ func TestLive_Follow(t *testing.T) {
 	}
 	write(file, "routing: {}\n")
 	getenv := func(string) string { return "/nonexistent" }
-	l := config.NewLive(config.Default())
+	begin, err := config.Load(file, getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := config.NewLive(begin)
 	changes := make(chan config.Change, 100)
 	l.Subscribe(func(c config.Change) {
 		if c.News() {
