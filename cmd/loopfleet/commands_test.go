@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -112,12 +113,15 @@ func commands(t *testing.T) map[string]func(*testscript.TestScript, bool, []stri
 				return err == nil && string(e.Record.State) == args[1]
 			})
 		},
-		// until-logged TYPE N: wait until so many lines of the type are logged.
+		// until-logged TYPE N: wait until so many lines of the type, or more, are
+		// logged.
 		"until-logged": func(ts *testscript.TestScript, _ bool, args []string) {
+			want, err := strconv.Atoi(args[1])
+			ts.Check(err)
 			poll(t.Context(), ts, args[1]+" lines of "+args[0], func() bool {
 				n := 0
 				err := eventlog.Read(t.Context(), natsServer(ts).JS, eventlog.Query{TypeGlob: args[0]}, func(eventlog.Line) error { n++; return nil })
-				return err == nil && fmt.Sprint(n) == args[1]
+				return err == nil && n >= want
 			})
 		},
 		// hangup NAME: send SIGHUP to a program in the background.

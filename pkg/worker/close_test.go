@@ -166,7 +166,11 @@ func TestClose_SessionIsGone(t *testing.T) {
 		take    func(t *testing.T, s *record.Session)
 		missing bool
 	}{
-		"tmux server killed":   {func(t *testing.T, s *record.Session) { t.Helper(); kill(t, s.ServerPID) }, true},
+		"tmux server killed": {func(t *testing.T, s *record.Session) {
+			t.Helper()
+			kill(t, s.ServerPID)
+			waitfor.Until(t, "the tmux server to be gone", func() bool { return !alive(s.ServerPID) })
+		}, true},
 		"agent ended":          {func(t *testing.T, s *record.Session) { t.Helper(); kill(t, s.PanePID) }, false},
 		"session ended tmux's": {func(t *testing.T, s *record.Session) { t.Helper(); killServer(t, s) }, true},
 		"socket removed": {func(t *testing.T, s *record.Session) {
@@ -200,6 +204,7 @@ func killServer(t *testing.T, s *record.Session) {
 	if err := tmuxtest.On(t, s.TmuxSocket).KillServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	waitfor.Until(t, "the tmux server to be gone", func() bool { return !alive(s.ServerPID) })
 }
 
 // rule: CL-15: a tmux that does not answer counts as one with a live agent, and
