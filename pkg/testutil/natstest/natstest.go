@@ -204,7 +204,11 @@ func (s *Server) Up(t *testing.T) {
 	t.Helper()
 	s.launch(t)
 	if s.Conn != nil && !s.Conn.IsClosed() {
-		waitfor.Until(t, "the connection to the restarted server", s.Conn.IsConnected)
+		// A connection may not have noticed yet that its server went: only an
+		// answer proves that it has the new one.
+		waitfor.Until(t, "the connection to the restarted server", func() bool {
+			return s.Conn.IsConnected() && s.Conn.FlushTimeout(time.Second) == nil
+		})
 	}
 }
 
