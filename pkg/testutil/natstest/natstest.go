@@ -1,8 +1,10 @@
 package natstest
 
 import (
+	"context"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,6 +59,8 @@ var bubbles sync.Map
 func Bubble(t *testing.T, fn func(t *testing.T)) {
 	t.Helper()
 	t.Setenv("LOOPFLEET_TEST_BUBBLE", "1")
+	dropPools()
+	defer dropPools()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{}
 		bubbles.Store(t, b)
@@ -64,6 +68,14 @@ func Bubble(t *testing.T, fn func(t *testing.T)) {
 		defer b.stop()
 		fn(t)
 	})
+}
+
+// dropPools empties every sync.Pool: the NATS client pools its timers, and one
+// made in a bubble may not be used outside of it, nor the other way round.
+func dropPools() {
+	for range 2 { // what a collection takes from a pool it keeps until the next
+		runtime.GC()
+	}
 }
 
 type bubble struct {
@@ -207,7 +219,11 @@ func (s *Server) Up(t *testing.T) {
 		// A connection may not have noticed yet that its server went: only an
 		// answer proves that it has the new one.
 		waitfor.Until(t, "the connection to the restarted server", func() bool {
-			return s.Conn.IsConnected() && s.Conn.FlushTimeout(time.Second) == nil
+			// With a context: the client pools its timers, and a bubble's may
+			// not be used outside of it.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return s.Conn.IsConnected() && s.Conn.FlushWithContext(ctx) == nil
 		})
 	}
 }
