@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,17 +11,10 @@ import (
 	"syscall"
 
 	"github.com/rs/zerolog"
-	"github.com/spf13/cobra"
 
 	"loopfleet/pkg/ingress"
 	"loopfleet/pkg/process"
 	"loopfleet/streams"
-)
-
-const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
 )
 
 func main() {
@@ -32,13 +24,9 @@ func main() {
 	os.Exit(code)
 }
 
-// errUsage marks a command line that is wrong.
-var errUsage = errors.New("usage")
-
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	var flags process.Flags
-	cmd := &cobra.Command{
-		Use:   "ingress",
+	return process.Program{
+		Name:  "ingress",
 		Short: "Receive GitHub's webhooks and publish what matters of them",
 		Long: `ingress receives webhooks at webhooks.ghWebhook.listen and path, checks their
 signatures and publishes to NATS what concerns a work item. It answers 202 once the
@@ -49,37 +37,11 @@ once webhooks are accepted. SIGTERM finishes what is under way first.
 The secret of the hook on GitHub comes from the environment variable that
 webhooks.ghWebhook.secretEnv names (LOOPFLEET_WEBHOOK_SECRET), or from the file
 that the same name with _FILE at its end names.`,
-		Example:       "  LOOPFLEET_WEBHOOK_SECRET=... ingress --nats-url nats://127.0.0.1:4222",
-		Version:       process.Build(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("%w: ingress takes no arguments, only flags: see ingress --help", errUsage)
-			}
-			return nil
+		Example: "  LOOPFLEET_WEBHOOK_SECRET=... ingress --nats-url nats://127.0.0.1:4222",
+		Serve: func(ctx context.Context, flags *process.Flags) error {
+			return serve(ctx, flags, getenv, stdout, stderr)
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { //nolint:contextcheck // it is ctx, through cobra
-			return serve(cmd.Context(), &flags, getenv, stdout, stderr)
-		},
-	}
-	flags.Register(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	cmd.SetArgs(args)
-	cmd.SetOut(stdout)
-	cmd.SetErr(stderr)
-	err := cmd.ExecuteContext(ctx)
-	if err == nil {
-		return exitDone
-	}
-	fmt.Fprintf(stderr, "ingress: %v\n", err)
-	if hint, ok := errors.AsType[*process.HintError](err); ok {
-		fmt.Fprintf(stderr, "hint: %s\n", hint.Hint())
-	}
-	if errors.Is(err, errUsage) || errors.Is(err, process.ErrLogLevel) {
-		return exitUsage
-	}
-	return exitFailed
+	}.Run(ctx, args, stdout, stderr)
 }
 
 // serve is one ingress from start to stop.

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,19 +12,12 @@ import (
 	"syscall"
 
 	"github.com/rs/zerolog"
-	"github.com/spf13/cobra"
 
 	"loopfleet/pkg/forge/github"
 	"loopfleet/pkg/ghshim"
 	"loopfleet/pkg/process"
 	"loopfleet/pkg/worker"
 	"loopfleet/streams"
-)
-
-const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
 )
 
 func main() {
@@ -38,39 +30,15 @@ func main() {
 	os.Exit(code)
 }
 
-// errUsage marks a command line that is wrong.
-var errUsage = errors.New("usage")
-
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
-	var flags process.Flags
-	cmd := &cobra.Command{
-		Use:           "worker",
-		Short:         "Host agent sessions and feed them the events of their work items",
-		Long:          "worker claims work items from the queue and turns their events into prompts in agent\nsessions in tmux. SIGTERM stops it as worker.onStop says: keep leaves the sessions\nrunning for the same worker to adopt again, drain ends and hands them over.",
-		Args:          cobra.NoArgs,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error { //nolint:contextcheck // cobra carries it
-			return serve(cmd.Context(), &flags, getenv, environ, stdout, stderr)
+	return process.Program{
+		Name:  "worker",
+		Short: "Host agent sessions and feed them the events of their work items",
+		Long:  "worker claims work items from the queue and turns their events into prompts in agent\nsessions in tmux. SIGTERM stops it as worker.onStop says: keep leaves the sessions\nrunning for the same worker to adopt again, drain ends and hands them over.",
+		Serve: func(ctx context.Context, flags *process.Flags) error {
+			return serve(ctx, flags, getenv, environ, stdout, stderr)
 		},
-	}
-	flags.Register(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	cmd.SetArgs(args)
-	cmd.SetOut(stdout)
-	cmd.SetErr(stderr)
-	err := cmd.ExecuteContext(ctx)
-	if err == nil {
-		return exitDone
-	}
-	fmt.Fprintf(stderr, "worker: %v\n", err)
-	if hint, ok := errors.AsType[*process.HintError](err); ok {
-		fmt.Fprintf(stderr, "hint: %s\n", hint.Hint())
-	}
-	if errors.Is(err, errUsage) || errors.Is(err, process.ErrLogLevel) {
-		return exitUsage
-	}
-	return exitFailed
+	}.Run(ctx, args, stdout, stderr)
 }
 
 // serve is one worker from start to stop.
