@@ -86,27 +86,13 @@ func plainJSON(raw []byte) string {
 	return b.String()
 }
 
-// wide holds the scripts whose characters take two columns.
-var wide = []*unicode.RangeTable{unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana}
-
 // columns is about how many columns s takes.
 func columns(s string) int {
 	n := 0
 	for _, c := range s {
-		n += runeColumns(c)
+		n += eventlog.Columns(c)
 	}
 	return n
-}
-
-func runeColumns(c rune) int {
-	switch {
-	case unicode.In(c, unicode.Mn, unicode.Me):
-		return 0
-	case c >= 0x1f300 && c <= 0x1faff, c >= 0xff01 && c <= 0xff60, c >= 0x3000 && c <= 0x303f, unicode.In(c, wide...):
-		return 2
-	default:
-		return 1
-	}
 }
 
 // fit cuts the end of s so that it takes at most width columns.
@@ -116,7 +102,7 @@ func fit(s string, width int) string {
 	}
 	used := 0
 	for i, c := range s {
-		if used += runeColumns(c); used > width-1 {
+		if used += eventlog.Columns(c); used > width-1 {
 			return s[:i] + "…"
 		}
 	}
@@ -131,7 +117,7 @@ func fitEnd(s string, width int) string {
 	used, i := 0, len(s)
 	for i > 0 {
 		c, n := utf8.DecodeLastRuneInString(s[:i])
-		if used += runeColumns(c); used > width-1 {
+		if used += eventlog.Columns(c); used > width-1 {
 			break
 		}
 		i -= n

@@ -49,9 +49,8 @@ func hidden(r rune) bool { return !unicode.IsPrint(r) }
 // wide holds the scripts whose characters take two columns.
 var wide = []*unicode.RangeTable{unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana}
 
-// columns is about how many columns r takes; a terminal's opinion may differ for
-// rare characters.
-func columns(r rune) int {
+// Columns is how many columns of a terminal a character takes.
+func Columns(r rune) int {
 	switch {
 	case unicode.In(r, unicode.Mn, unicode.Me):
 		return 0
@@ -70,7 +69,7 @@ func fit(s string, width int) string {
 	}
 	used, last := 0, 0 // last is where s is cut to leave room for the mark
 	for i, r := range s {
-		c := columns(r)
+		c := Columns(r)
 		if used+c > width {
 			return s[:last] + "…"
 		}

@@ -167,7 +167,7 @@ func FuzzLine(f *testing.F) {
 		}
 		if cols := 0; width > 0 {
 			for _, r := range text {
-				cols += columns(r)
+				cols += Columns(r)
 			}
 			if cols > width {
 				t.Fatalf("%d columns, want %d: %q", cols, width, text)

@@ -85,7 +85,7 @@ func typeColumn(t event.LogType, width int) string {
 func textColumns(s string) int {
 	n := 0
 	for _, r := range s {
-		n += columns(r)
+		n += Columns(r)
 	}
 	return n
 }
