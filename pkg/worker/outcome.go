@@ -29,8 +29,6 @@ const (
 	AttemptsSpent = "attempts-spent"
 	// CrashLoop: too many starts ended without an outcome.
 	CrashLoop = "crash-loop"
-	// Undecodable: the message is no event that this program can read.
-	Undecodable = "undecodable"
 )
 
 // finish records how the event ended: record, then dedup and log. The floor
